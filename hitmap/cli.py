@@ -1,0 +1,79 @@
+"""Entry point of the `hitmap` command: finds the subcommand, turns errors into exit codes.
+
+Each subcommand is a module of `hitmap.commands` with a click command called `command`. Modules are imported when
+they are called, so that `hitmap --help` is quick and a base installation can say which extra is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from cachemodel.errors import UserError
+
+# name -> help line; a module hitmap/commands/<name>.py stands behind each
+COMMANDS = {
+    "demo": "See it work: a recorded vLLM comes in through real sockets, then the report.",
+    "attach": "Watch live LLM servers: what each tells, what it does not, and the flag that opens the rest.",
+    "collect": "Receive OpenTelemetry from servers and write it to the store.",
+    "report": "Compare two sets of requests: which layer shows the change in latency?",
+    "replay": "Play a recorded capture through the ports a live server would use.",
+    "deploy": "Mark a deployment, so that reports can compare before and after.",
+    "store": "Run, migrate and query the store.",
+}
+EXTRA_OF = {"chdb": "server", "clickhouse_connect": "server", "numpy": "server", "starlette": "server"}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand only when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"hitmap.commands.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hitmap")
+def cli() -> None:
+    """hitmap tells which cache layer your LLM latency comes from.
+
+    \b
+    First steps:
+      hitmap demo                              the whole path on a recorded vLLM
+      hitmap attach http://127.0.0.1:8000      watch a server of your own
+      hitmap report --a '-2h/-1h' --b '-1h/now'  compare two windows
+    """
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong call, 130 interrupted."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except UserError as error:
+        click.echo(f"hitmap: {error}", err=True)
+        sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        extra = EXTRA_OF.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        click.echo(f"hitmap: this command needs {error.name}: pip install 'hitmap[{extra}]'", err=True)
+        sys.exit(1)

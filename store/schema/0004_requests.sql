@@ -1,0 +1,73 @@
+-- One row per LLM request: where its time went and where its prompt tokens came from.
+-- Identity is (server, request_id, span_id); the finaliser replaces a row by delete + insert, nothing merges at read time.
+CREATE TABLE requests
+(
+    time              DateTime64(6)            CODEC(Delta(8), ZSTD(1)) COMMENT 'arrival at the server',
+    server            LowCardinality(String)   CODEC(ZSTD(1)),
+    model             LowCardinality(String)   CODEC(ZSTD(1)),
+    dialect           LowCardinality(String)   CODEC(ZSTD(1)) COMMENT 'whose span or log this was read from',
+    request_id        String                   CODEC(ZSTD(1)),
+    span_id           UInt64                   CODEC(ZSTD(1)) COMMENT '0 where only a request log told of it',
+
+    ttft_us           Nullable(Int64)          CODEC(T64, ZSTD(1)) COMMENT 'time to first token, as the server saw it',
+    e2e_us            Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    queue_us          Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    response_us       Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    prefix_us         Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    host_us           Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    remote_us         Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    prefill_us        Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    decode_us         Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    frontend_us       Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    other_us          Nullable(Int64)          CODEC(T64, ZSTD(1)) COMMENT 'e2e minus the sum of the layers; signed',
+
+    prompt_tokens     Nullable(UInt32)         CODEC(T64, ZSTD(1)) COMMENT 'all of them, cached included',
+    cached_tokens     Nullable(UInt32)         CODEC(T64, ZSTD(1)) COMMENT 'served by any tier; NULL where nothing tells',
+    device_tokens     Nullable(UInt32)         CODEC(T64, ZSTD(1)),
+    host_tokens       Nullable(UInt32)         CODEC(T64, ZSTD(1)),
+    remote_tokens     Nullable(UInt32)         CODEC(T64, ZSTD(1)),
+    completion_tokens Nullable(UInt32)         CODEC(T64, ZSTD(1)),
+
+    client_ttft_us    Nullable(Int64)          CODEC(T64, ZSTD(1)) COMMENT 'as the client saw it (request log)',
+    client_e2e_us     Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    finish_reason     LowCardinality(String)   CODEC(ZSTD(1)) COMMENT 'empty where nothing tells',
+    labels            Map(LowCardinality(String), String) CODEC(ZSTD(1)) COMMENT 'what users tag: phase, experiment'
+)
+ENGINE = MergeTree
+PARTITION BY toDate(time)
+ORDER BY (toStartOfHour(time), server, model, time);
+
+-- What responses said of themselves, by request id: from request logs (JSONL), later from a proxy.
+-- A second reading of the same response adds a row; readers take the newest by `received`.
+CREATE TABLE request_usage
+(
+    received          DateTime64(6) DEFAULT now64(6) CODEC(Delta(8), ZSTD(1)),
+    time              DateTime64(6)            CODEC(Delta(8), ZSTD(1)) COMMENT 'when the request was sent',
+    server            LowCardinality(String)   CODEC(ZSTD(1)),
+    model             LowCardinality(String)   CODEC(ZSTD(1)),
+    request_id        String                   CODEC(ZSTD(1)),
+    prompt_tokens     Nullable(UInt32)         CODEC(T64, ZSTD(1)),
+    cached_tokens     Nullable(UInt32)         CODEC(T64, ZSTD(1)),
+    completion_tokens Nullable(UInt32)         CODEC(T64, ZSTD(1)),
+    client_ttft_us    Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    client_e2e_us     Nullable(Int64)          CODEC(T64, ZSTD(1)),
+    finish_reason     LowCardinality(String)   CODEC(ZSTD(1)),
+    labels            Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    ingest_batch      LowCardinality(String)   DEFAULT getSetting('log_comment') CODEC(ZSTD(1)),
+    INDEX request_id_bloom request_id TYPE bloom_filter(0.01) GRANULARITY 1
+)
+ENGINE = MergeTree
+PARTITION BY toDate(time)
+ORDER BY (toStartOfHour(time), server, time);
+
+-- A server goes by the name given at attach or replay; telemetry that calls it something else is mapped to that name.
+CREATE TABLE server_aliases
+(
+    kind         LowCardinality(String) COMMENT 'service.name | service.instance.id',
+    alias        String,
+    server       LowCardinality(String),
+    updated      DateTime64(6) DEFAULT now64(6),
+    ingest_batch LowCardinality(String) DEFAULT getSetting('log_comment')
+)
+ENGINE = ReplacingMergeTree(updated)
+ORDER BY (kind, alias);

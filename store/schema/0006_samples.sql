@@ -1,0 +1,27 @@
+-- Sampled numbers at microsecond time: scraped metrics and, later, probes. Labels stand once in `series`.
+CREATE TABLE series
+(
+    fingerprint  UInt64                 CODEC(ZSTD(1)) COMMENT 'of server, name and labels',
+    server       LowCardinality(String) CODEC(ZSTD(1)),
+    metric       LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'canonical name',
+    raw_name     LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'as the server said it',
+    kind         Enum8('counter' = 1, 'gauge' = 2, 'histogram' = 3, 'summary' = 4, 'info' = 5, 'unknown' = 6),
+    unit         LowCardinality(String) CODEC(ZSTD(1)),
+    labels       Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    first_seen   DateTime64(6)          CODEC(ZSTD(1)),
+    ingest_batch LowCardinality(String) DEFAULT getSetting('log_comment') CODEC(ZSTD(1))
+)
+ENGINE = ReplacingMergeTree(first_seen)
+ORDER BY (server, metric, fingerprint);
+
+CREATE TABLE samples
+(
+    time         DateTime64(6)          CODEC(Delta(8), ZSTD(1)),
+    fingerprint  UInt64                 CODEC(ZSTD(1)),
+    value        Float64                CODEC(Delta(8), ZSTD(1)),
+    delta        Nullable(Float64)      CODEC(ZSTD(1)) COMMENT 'counters: growth since the sample before, resets handled; NULL for the first and for gauges',
+    ingest_batch LowCardinality(String) DEFAULT getSetting('log_comment') CODEC(ZSTD(1))
+)
+ENGINE = MergeTree
+PARTITION BY toDate(time)
+ORDER BY (toStartOfHour(time), fingerprint, time);
