@@ -1,0 +1,61 @@
+# Two commands to know: `make demo` and `make test`. Neither needs root.
+# HITMAP_PYTHON picks another interpreter (3.11 or newer); VENV another place for the environment.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+HITMAP_PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test check bench format lock clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    install and see which layer a lost prefix cache shows up in (a recorded vLLM, about a minute)"
+	@echo "make test    install what the checks need and run all of them"
+	@echo "make bench   ingest and crash figures of this machine (about ten minutes)"
+	@echo "make check   style, types and dependency arrows only"
+	@echo "make format  rewrite the code in the project's style"
+	@echo "make lock    renew constraints.txt from what is installed"
+	@echo "make clean   remove the environment and caches"
+
+$(BIN)/python:
+	@test -n "$(HITMAP_PYTHON)" || { echo "hitmap needs Python 3.11 or newer; set HITMAP_PYTHON=/path/to/python3"; exit 1; }
+	@$(HITMAP_PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update && apt-get install -y python3-venv; \
+		else echo "Python's venv module is missing: apt-get install python3-venv, then try again"; exit 1; fi; }
+	$(HITMAP_PYTHON) -m venv $(VENV)
+
+$(VENV)/.server: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) -e '.[server]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.server
+	$(PIP_INSTALL) -e '.[server,dev]'
+	@touch $@
+
+demo: $(VENV)/.server
+	$(BIN)/hitmap demo
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/pytest
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.ingest
+	$(BIN)/python -m benchmarks.kill
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(VENV)/.dev
+	$(BIN)/pip freeze --exclude-editable | grep -v '^hitmap' > constraints.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
