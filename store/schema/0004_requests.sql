@@ -1,6 +1,6 @@
 -- One row per LLM request: where its time went and where its prompt tokens came from.
 -- Identity is (server, request_id, span_id); the finaliser replaces a row by delete + insert, nothing merges at read time.
-CREATE TABLE requests
+CREATE TABLE IF NOT EXISTS requests
 (
     time              DateTime64(6)            CODEC(Delta(8), ZSTD(1)) COMMENT 'arrival at the server',
     server            LowCardinality(String)   CODEC(ZSTD(1)),
@@ -35,11 +35,12 @@ CREATE TABLE requests
 )
 ENGINE = MergeTree
 PARTITION BY toDate(time)
-ORDER BY (toStartOfHour(time), server, model, time);
+ORDER BY (toStartOfHour(time), server, model, time)
+SETTINGS non_replicated_deduplication_window = 1000;
 
 -- What responses said of themselves, by request id: from request logs (JSONL), later from a proxy.
 -- A second reading of the same response adds a row; readers take the newest by `received`.
-CREATE TABLE request_usage
+CREATE TABLE IF NOT EXISTS request_usage
 (
     received          DateTime64(6) DEFAULT now64(6) CODEC(Delta(8), ZSTD(1)),
     time              DateTime64(6)            CODEC(Delta(8), ZSTD(1)) COMMENT 'when the request was sent',
@@ -58,10 +59,11 @@ CREATE TABLE request_usage
 )
 ENGINE = MergeTree
 PARTITION BY toDate(time)
-ORDER BY (toStartOfHour(time), server, time);
+ORDER BY (toStartOfHour(time), server, time)
+SETTINGS non_replicated_deduplication_window = 1000;
 
 -- A server goes by the name given at attach or replay; telemetry that calls it something else is mapped to that name.
-CREATE TABLE server_aliases
+CREATE TABLE IF NOT EXISTS server_aliases
 (
     kind         LowCardinality(String) COMMENT 'service.name | service.instance.id',
     alias        String,
@@ -70,4 +72,5 @@ CREATE TABLE server_aliases
     ingest_batch LowCardinality(String) DEFAULT getSetting('log_comment')
 )
 ENGINE = ReplacingMergeTree(updated)
-ORDER BY (kind, alias);
+ORDER BY (kind, alias)
+SETTINGS non_replicated_deduplication_window = 1000;

@@ -1,5 +1,5 @@
 -- KV-cache events, one row per block event; hashes normalised to 64 bits (the last 8 bytes of a longer one).
-CREATE TABLE kv_events
+CREATE TABLE IF NOT EXISTS kv_events
 (
     time         DateTime64(6)          CODEC(Delta(8), ZSTD(1)) COMMENT 'when the server made the batch',
     server       LowCardinality(String) CODEC(ZSTD(1)),
@@ -22,4 +22,5 @@ CREATE TABLE kv_events
 )
 ENGINE = MergeTree
 PARTITION BY toDate(time)
-ORDER BY (toStartOfHour(time), server, source, rank, epoch, seq, pos);
+ORDER BY (toStartOfHour(time), server, source, rank, epoch, seq, pos)
+SETTINGS non_replicated_deduplication_window = 1000;

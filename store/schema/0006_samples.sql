@@ -1,5 +1,5 @@
 -- Sampled numbers at microsecond time: scraped metrics and, later, probes. Labels stand once in `series`.
-CREATE TABLE series
+CREATE TABLE IF NOT EXISTS series
 (
     fingerprint  UInt64                 CODEC(ZSTD(1)) COMMENT 'of server, name and labels',
     server       LowCardinality(String) CODEC(ZSTD(1)),
@@ -12,9 +12,10 @@ CREATE TABLE series
     ingest_batch LowCardinality(String) DEFAULT getSetting('log_comment') CODEC(ZSTD(1))
 )
 ENGINE = ReplacingMergeTree(first_seen)
-ORDER BY (server, metric, fingerprint);
+ORDER BY (server, metric, fingerprint)
+SETTINGS non_replicated_deduplication_window = 1000;
 
-CREATE TABLE samples
+CREATE TABLE IF NOT EXISTS samples
 (
     time         DateTime64(6)          CODEC(Delta(8), ZSTD(1)),
     fingerprint  UInt64                 CODEC(ZSTD(1)),
@@ -24,4 +25,5 @@ CREATE TABLE samples
 )
 ENGINE = MergeTree
 PARTITION BY toDate(time)
-ORDER BY (toStartOfHour(time), fingerprint, time);
+ORDER BY (toStartOfHour(time), fingerprint, time)
+SETTINGS non_replicated_deduplication_window = 1000;

@@ -1,5 +1,5 @@
 -- Deploy markers: who changed what, when. `hitmap deploy mark` writes them, reports compare before and after.
-CREATE TABLE deploys
+CREATE TABLE IF NOT EXISTS deploys
 (
     time   DateTime64(6),
     server LowCardinality(String) COMMENT 'empty: every server',

@@ -1,0 +1,52 @@
+"""The `--store` option, the same on every command that needs a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from clickhouse_connect.driver.client import Client
+
+Decorated = Callable[..., Any]
+
+
+def store_option(function: Decorated) -> Decorated:
+    """Adds `--store DSN` as the argument `store`, None for the embedded store."""
+    return click.option(
+        "--store",
+        envvar="HITMAP_STORE",
+        metavar="DSN",
+        help="A ClickHouse server, http://user:password@host:8123/database (or $HITMAP_STORE). "
+        "Default: the embedded store in $HITMAP_HOME or ~/.local/share/hitmap, started when needed.",
+    )(function)
+
+
+@contextmanager
+def open_store(dsn: str | None) -> Iterator[str]:
+    """The DSN to use; the embedded store runs at least as long as the context."""
+    if dsn:
+        yield dsn
+        return
+    from store.embedded import ensure
+
+    with ensure() as embedded:
+        yield embedded.dsn
+
+
+@contextmanager
+def open_client(dsn: str | None) -> Iterator[Client]:
+    """A client of a migrated store."""
+    from store.client import connect
+    from store.migrate import migrate
+
+    with open_store(dsn) as address:
+        client = connect(address)
+        migrate(client)
+        try:
+            yield client
+        finally:
+            client.close()

@@ -1,0 +1,63 @@
+"""`hitmap deploy`: markers that reports compare before and after."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from datetime import UTC, datetime
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cachemodel.errors import UsageError
+from hitmap.commands._store_option import open_client, store_option
+
+
+@click.group()
+def command() -> None:
+    """Mark a deployment, so that reports can compare before and after.
+
+    \b
+      hitmap deploy mark v42 --what 'new system prompt'
+      hitmap report --deploy v42 --window 1h
+    """
+
+
+@command.command()
+@click.argument("name")
+@store_option
+@click.option("--server", default="", help="The server it went to. Default: all.")
+@click.option("--what", default="", help="What changed, in a few words.")
+@click.option("--at", metavar="TIME", help="ISO time, UTC unless it says otherwise. Default: now.")
+def mark(name: str, store: str | None, server: str, what: str, at: str | None) -> None:
+    """Record that NAME was deployed."""
+    try:
+        time = datetime.fromisoformat(at) if at else datetime.now(UTC)
+    except ValueError:
+        raise UsageError(f"{at!r} is no time; write it as 2026-11-29T10:00:00") from None
+    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    with open_client(store) as client:
+        client.insert(
+            "deploys",
+            [[time, server, name, getpass.getuser(), what]],
+            column_names=["time", "server", "name", "who", "what"],
+        )
+    click.echo(f"{name} marked at {time:%Y-%m-%d %H:%M:%S} UTC")
+
+
+@command.command("list")
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def list_(store: str | None, as_json: bool) -> None:
+    """Show the markers, newest first."""
+    with open_client(store) as client:
+        found = client.query("SELECT time, name, server, who, what FROM deploys ORDER BY time DESC LIMIT 1000")
+    if as_json:
+        rows = [dict(zip(found.column_names, row, strict=True)) for row in found.result_rows]
+        click.echo(json.dumps(rows, default=str))
+        return
+    table = Table("time (UTC)", "name", "server", "who", "what")
+    for time, name, server, who, what in found.result_rows:
+        table.add_row(f"{time:%Y-%m-%d %H:%M:%S}", name, server or "all", who, what)
+    Console().print(table)

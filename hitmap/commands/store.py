@@ -1,0 +1,140 @@
+"""`hitmap store`: serve, migrate, status, sql."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cachemodel.errors import UserError
+from hitmap.commands._store_option import open_store, store_option
+
+
+@click.group()
+def command() -> None:
+    """Run, migrate and query the store.
+
+    Without --store everything here means the embedded store: a ClickHouse engine in a directory of yours, owned by one
+    process that speaks ClickHouse's HTTP interface on loopback.
+    """
+
+
+@command.command()
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory to own. Default: $HITMAP_HOME/store.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address.")
+@click.option("--port", default=8123, show_default=True, help="0 takes any free port.")
+@click.option("--memory-mb", default=4000, show_default=True, help="Bound of all queries and caches together.")
+@click.option("--with-parent", is_flag=True, hidden=True)
+def serve(directory: Path | None, host: str, port: int, memory_mb: int, with_parent: bool) -> None:
+    """Own a store directory and serve it until interrupted.
+
+    The writer's password is in DIR/server.json, readable by you alone. Anybody else on this machine may read the
+    database, nothing more:
+
+    \b
+      curl 'http://127.0.0.1:8123/?database=hitmap' --data 'SELECT count() FROM requests'
+    """
+    from store.embedded import home
+    from store.engine import Limits
+    from store.serve import serve as run
+
+    directory = directory or home() / "store"
+    if not with_parent:
+        click.echo(f"hitmap store: {directory} on http://{host}:{port or '(any)'}, memory bound {memory_mb} MB", err=True)
+    run(directory, host, port, Limits(memory=memory_mb * 1_000_000), with_parent=with_parent)
+
+
+@command.command()
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def migrate(store: str | None, as_json: bool) -> None:
+    """Create or update the tables. Applied files are never run again."""
+    from store.client import connect
+    from store.migrate import known
+    from store.migrate import migrate as run
+
+    with open_store(store) as dsn:
+        done = [f"{m.number:04}_{m.name}" for m in run(connect(dsn))]
+    if as_json:
+        click.echo(json.dumps({"applied": done, "schema": known()[-1].number}))
+    elif done:
+        click.echo("applied " + ", ".join(done))
+    else:
+        click.echo(f"schema {known()[-1].number:04} is up to date")
+
+
+STATUS = """
+SELECT t.name AS table, sum(p.rows) AS rows, sum(p.bytes_on_disk) AS bytes,
+       if(rows = 0, NULL, round(bytes / rows, 1)) AS bytes_per_row, countIf(p.name != '') AS parts,
+       max(p.modification_time) AS changed
+FROM system.tables AS t
+LEFT JOIN (SELECT * FROM system.parts WHERE active AND database = currentDatabase()) AS p ON p.table = t.name
+WHERE t.database = currentDatabase() AND t.engine LIKE '%MergeTree'
+GROUP BY t.name
+ORDER BY t.name
+SETTINGS join_use_nulls = 0
+"""
+
+
+@command.command()
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def status(store: str | None, as_json: bool) -> None:
+    """Rows, bytes and parts of each table, and the schema's number."""
+    from store.client import connect
+    from store.migrate import applied
+
+    with open_store(store) as dsn:
+        client = connect(dsn)
+        found = client.query(STATUS)
+        schema = max(applied(client), default=0)
+        version = client.server_version
+    rows = [dict(zip(found.column_names, row, strict=True)) for row in found.result_rows]
+    if as_json:
+        click.echo(json.dumps({"schema": schema, "clickhouse": version, "tables": rows}, default=str))
+        return
+    table = Table(title=f"schema {schema:04}, ClickHouse {version}")
+    table.add_column("table")
+    for column in ("rows", "bytes", "bytes a row", "parts"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        per_row = "-" if row["bytes_per_row"] is None else f"{row['bytes_per_row']:.1f}"
+        table.add_row(row["table"], f"{row['rows']:,}", f"{row['bytes']:,}", per_row, str(row["parts"]))
+    Console().print(table)
+
+
+@command.command()
+@click.argument("query")
+@store_option
+@click.option("--format", "output_format", metavar="FORMAT", help="Print raw in a ClickHouse format: TSV, CSV, JSON, Vertical...")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format JSON.")
+def sql(query: str, store: str | None, output_format: str | None, as_json: bool) -> None:
+    """Run one SQL statement and print its result.
+
+    \b
+      hitmap store sql 'SELECT server, count(), avg(ttft_us) FROM requests GROUP BY server'
+      hitmap store sql 'SELECT * FROM requests LIMIT 1' --format Vertical
+    """
+    from clickhouse_connect.driver.exceptions import ClickHouseError
+
+    from store.client import connect
+
+    output_format = "JSON" if as_json else output_format
+    with open_store(store) as dsn:
+        client = connect(dsn)
+        try:
+            if output_format:
+                click.echo(client.raw_query(query, fmt=output_format), nl=False)
+                return
+            found = client.query(query)
+        except ClickHouseError as error:
+            raise UserError(str(error).splitlines()[0]) from None
+    table = Table()
+    for name in found.column_names:
+        table.add_column(name)
+    for row in found.result_rows:
+        table.add_row(*("NULL" if value is None else str(value) for value in row))
+    Console().print(table)

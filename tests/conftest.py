@@ -1,0 +1,66 @@
+"""Fixtures every part shares: a real store process, a fresh database on it, the recordings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from store.client import connect
+from store.embedded import Embedded, ensure
+from store.migrate import migrate
+
+DATA = Path(__file__).parent / "data"
+_numbers = itertools.count()
+
+
+@dataclass
+class Database:
+    """A migrated database of its own and a stock client on it."""
+
+    dsn: str
+    client: Client
+
+
+@pytest.fixture(scope="session")
+def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """One real `hitmap store serve` process for the whole run."""
+    with ensure(tmp_path_factory.mktemp("store")) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def db(store_server: Embedded) -> Iterator[Database]:
+    name = f"t{next(_numbers)}"
+    root = connect(store_server.dsn)
+    root.command(f"CREATE DATABASE {name}")
+    dsn = store_server.dsn.rpartition("/")[0] + "/" + name
+    client = connect(dsn)
+    migrate(client)
+    yield Database(dsn, client)
+    client.close()
+    root.command(f"DROP DATABASE {name}")
+    root.close()
+
+
+def _recording(name: str) -> Path:
+    folder = DATA / "vllm-0.32" / name
+    if not folder.exists():
+        pytest.skip(f"the recording {folder} is not in this checkout")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run1() -> Path:
+    """vLLM 0.32: 168 requests in 8 phases, a cache reset, 7 more."""
+    return _recording("run1")
+
+
+@pytest.fixture(scope="session")
+def run3() -> Path:
+    """vLLM 0.32 with an external tier: cold, local hit, reset, external hit."""
+    return _recording("run3")
