@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -10,6 +11,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from typing import IO
 
 import uvicorn
 
@@ -28,6 +30,7 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, with_parent:
     if owner := find_owner(directory):
         raise UserError(f"the store in {directory} is already served by process {owner.pid} on port {owner.port}")
     listener = _listen(host, port)
+    lock = _lock(directory)
     engine = _open(directory, limits)
     owner = Owner(os.getpid(), listener.getsockname()[1], _password(directory))
     try:
@@ -51,6 +54,7 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, with_parent:
     finally:
         owner_file(directory).unlink(missing_ok=True)
         engine.close()
+        lock.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -62,15 +66,23 @@ def _listen(host: str, port: int) -> socket.socket:
         raise UserError(f"port {port} on {host} cannot be used ({error.strerror}); choose another with --port") from None
 
 
-def _open(directory: Path, limits: Limits) -> Engine:
+def _lock(directory: Path) -> IO[str]:
+    """A lock of our own: the engine has one too, but does not say why it fails."""
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return Engine(directory, limits)
+        lock = (directory / "owner.lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"the store in {directory} is owned by another process; end that one first") from None
     except OSError as error:
         raise UserError(f"the store directory {directory} cannot be used: {error.strerror}") from None
+    return lock
+
+
+def _open(directory: Path, limits: Limits) -> Engine:
+    try:
+        return Engine(directory, limits)
     except RuntimeError as error:
-        if "lock" in str(error).lower() or "CANNOT_OPEN_FILE" in str(error):
-            raise UserError(f"the store in {directory} is owned by another process; end that one first") from None
         raise UserError(f"the engine cannot open {directory}: {str(error).splitlines()[0][:300]}") from None
 
 
