@@ -117,22 +117,25 @@ def ensure(directory: Path | None = None) -> Embedded:
     directory = directory or home() / "store"
     if owner := find_owner(directory):
         return Embedded(owner)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hitmap", "store", "serve", "--dir", str(directory), "--port", "0", "--with-parent"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # a Ctrl-C in the terminal is ours to handle: the store goes after the collector
-    )
+    log = _log(directory)
+    command = ["store", "serve", "--dir", str(directory), "--port", "0", "--with-parent"]
+    with log.open("w") as words:
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            [sys.executable, "-m", "hitmap", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=words,
+            text=True,
+            start_new_session=True,  # a Ctrl-C in the terminal is ours to handle: the store goes after the collector
+        )
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             # Somebody else may have won the race for the directory.
             if owner := find_owner(directory):
                 return Embedded(owner)
-            words = (process.stderr.read() if process.stderr else "").strip().splitlines()
-            reason = words[-1].removeprefix("hitmap: ") if words else f"exit code {process.returncode}"
+            said = log.read_text().strip().splitlines()
+            reason = said[-1].removeprefix("hitmap: ") if said else f"exit code {process.returncode}"
             raise UserError(f"the embedded store did not start: {reason}")
         owner = find_owner(directory)
         if owner and owner.pid == process.pid:
@@ -140,3 +143,12 @@ def ensure(directory: Path | None = None) -> Embedded:
         time.sleep(0.05)
     process.kill()
     raise UserError(f"the embedded store in {directory} did not answer within {START_TIMEOUT_S:.0f} s")
+
+
+def _log(directory: Path) -> Path:
+    """Where a child's complaints go."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UserError(f"the store directory {directory} cannot be used: {error.strerror}") from None
+    return directory / "store.log"

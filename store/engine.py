@@ -22,7 +22,9 @@ READER_HANDLES = 6
 WRITER_HANDLES = 4
 HANDLE_WAIT_S = 20.0
 # Formats whose blocks can be sent one after the other; any other has a head or a tail and is built whole.
-STREAMABLE = frozenset({"Native", "TabSeparated", "TSV", "TSVRaw", "CSV", "RowBinary", "JSONEachRow", "JSONLines"})
+STREAMABLE = frozenset(
+    {"Native", "TabSeparated", "TSV", "TSVRaw", "CSV", "RowBinary", "JSONEachRow", "JSONLines"}
+)
 
 _SELECT = re.compile(r"\s*\(*\s*(SELECT|WITH)\b", re.IGNORECASE)  # the only statements that can be streamed
 _SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -70,7 +72,7 @@ class Engine:
         self._handles = []
         for pool, count in ((self._writers, WRITER_HANDLES), (self._readers, READER_HANDLES)):
             for _ in range(count):
-                handle = chdb.connect(self._path)
+                handle = chdb.connect(self._path)  # type: ignore[no-untyped-call]
                 self._handles.append(handle)
                 pool.put(handle)
         for handle in list(self._readers.queue):

@@ -28,7 +28,9 @@ STATEMENTS = frozenset(
     }
 )
 # Table functions that make rows out of nothing or out of a subquery that is checked like any other.
-TABLE_FUNCTIONS = frozenset({"numbers", "numbers_mt", "zeros", "generate_series", "generateSeries", "values", "view"})
+TABLE_FUNCTIONS = frozenset(
+    {"numbers", "numbers_mt", "zeros", "generate_series", "generateSeries", "values", "view"}
+)
 # Functions that share their name with a table function and are harmless in an expression.
 PLAIN_FUNCTIONS = frozenset({"format", "values", "numbers", "null"})
 # Ordinary functions that read files, other tables or the inside of the server, or that hold a handle for nothing.
@@ -81,13 +83,15 @@ class Guard:
     """Checks readers' statements on an engine; an `ask` runs a statement there and returns raw text."""
 
     def __init__(self, ask: Ask) -> None:
-        self._table_functions = frozenset(ask("SELECT name FROM system.table_functions").split()) - PLAIN_FUNCTIONS
+        self._table_functions = (
+            frozenset(ask("SELECT name FROM system.table_functions").split()) - PLAIN_FUNCTIONS
+        )
 
     def check(self, sql: str, database: str, ask: Ask) -> None:
         """Raise EngineError (ClickHouse's ACCESS_DENIED) unless a reader may run `sql` in `database`.
 
-        ask: knows the values of the statement's parameters. What is asked only parses `sql`. formatQuerySingleLine fails on more than one statement, which
-        the engine would otherwise run all.
+        ask: knows the values of the statement's parameters; what is asked only parses `sql`. formatQuerySingleLine
+        fails on more than one statement, which the engine would otherwise run all.
         """
         normal = ask(f"SELECT formatQuerySingleLine({quote_text(sql)})")
         nodes = list(_nodes(ask("EXPLAIN AST " + sql)))

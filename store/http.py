@@ -31,9 +31,29 @@ MAX_BODY_BYTES = 512 * 1024 * 1024
 WRITER = "writer"
 # Parameters that belong to the transport, not to the engine.
 TRANSPORT = frozenset(
-    """query database user password compress decompress session_id session_timeout session_check query_id quota_key role
-    buffer_size wait_end_of_query send_progress_in_http_headers http_headers_progress_interval_ms default_format
-    enable_http_compression client_protocol_version http_response_headers readonly""".split()
+    {
+        "buffer_size",
+        "client_protocol_version",
+        "compress",
+        "database",
+        "decompress",
+        "default_format",
+        "enable_http_compression",
+        "http_headers_progress_interval_ms",
+        "http_response_headers",
+        "password",
+        "query",
+        "query_id",
+        "quota_key",
+        "readonly",
+        "role",
+        "send_progress_in_http_headers",
+        "session_check",
+        "session_id",
+        "session_timeout",
+        "user",
+        "wait_end_of_query",
+    }
 )
 STATUS_OF_CODE = {60: 404, 81: 404, 62: 400, 47: 404, 46: 404, 497: 403, 516: 401, 202: 503, 241: 507}
 
@@ -132,7 +152,9 @@ class Interface:
             check_setting(name)
 
         def ask(sql: str) -> str:
-            return b"".join(self._engine.query(sql, "TSVRaw", database=call.database, params=call.params)).decode()
+            return b"".join(
+                self._engine.query(sql, "TSVRaw", database=call.database, params=call.params)
+            ).decode()
 
         self._guard.check(call.sql, call.database, ask)
 
@@ -147,7 +169,8 @@ async def _body(request: Request) -> bytes:
         size += len(part)
         if size > MAX_BODY_BYTES:
             raise EngineError(
-                f"Code: 307. DB::Exception: a body may have {MAX_BODY_BYTES} bytes at most (TOO_MANY_BYTES)", 307
+                f"Code: 307. DB::Exception: a body may have {MAX_BODY_BYTES} bytes at most (TOO_MANY_BYTES)",
+                307,
             )
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -188,7 +211,9 @@ def _credentials(request: Request) -> tuple[str, str]:
         try:
             user, _, password = base64.b64decode(authorization[6:]).decode().partition(":")
         except ValueError:
-            raise EngineError("Code: 516. DB::Exception: malformed Authorization (AUTHENTICATION_FAILED)", 516) from None
+            raise EngineError(
+                "Code: 516. DB::Exception: malformed Authorization (AUTHENTICATION_FAILED)", 516
+            ) from None
         return user, password
     user = request.headers.get("x-clickhouse-user") or request.query_params.get("user", "")
     return user, request.headers.get("x-clickhouse-key") or request.query_params.get("password", "")
@@ -206,7 +231,9 @@ def _call(request: Request, body: bytes, writer: bool) -> Call:
         writer=writer,
         settings=settings,
         params={k.removeprefix("param_"): v for k, v in url.items() if k.startswith("param_")},
-        default_format=request.headers.get("x-clickhouse-format") or url.get("default_format") or "TabSeparated",
+        default_format=request.headers.get("x-clickhouse-format")
+        or url.get("default_format")
+        or "TabSeparated",
     )
 
 
@@ -240,7 +267,11 @@ def _media_type(headers: dict[str, Any]) -> str:
     kind = headers.get("X-ClickHouse-Format", "")
     if kind.startswith("JSON"):
         return "application/json; charset=UTF-8"
-    return "application/octet-stream" if kind in ("Native", "RowBinary", "Arrow") else "text/plain; charset=UTF-8"
+    return (
+        "application/octet-stream"
+        if kind in ("Native", "RowBinary", "Arrow")
+        else "text/plain; charset=UTF-8"
+    )
 
 
 def _error(error: EngineError, headers: dict[str, str]) -> Response:

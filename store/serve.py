@@ -28,9 +28,13 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, with_parent:
     port: 0 takes any free one. Raises UserError when the directory or the port is taken.
     """
     if owner := find_owner(directory):
-        raise UserError(f"the store in {directory} is already served by process {owner.pid} on port {owner.port}")
+        raise UserError(
+            f"the store in {directory} is already served by process {owner.pid} on port {owner.port}"
+        )
     listener = _listen(host, port)
+    directory = directory.absolute()
     lock = _lock(directory)
+    os.chdir(directory)  # the engine caches format schemas below the working directory
     engine = _open(directory, limits)
     owner = Owner(os.getpid(), listener.getsockname()[1], _password(directory))
     try:
@@ -59,11 +63,15 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, with_parent:
 
 def _listen(host: str, port: int) -> socket.socket:
     if host not in ("127.0.0.1", "::1", "localhost"):
-        raise UserError("the embedded store listens on loopback only; put a ClickHouse server where others reach it")
+        raise UserError(
+            "the embedded store listens on loopback only; put a ClickHouse server where others reach it"
+        )
     try:
         return socket.create_server((host, port))
     except OSError as error:
-        raise UserError(f"port {port} on {host} cannot be used ({error.strerror}); choose another with --port") from None
+        raise UserError(
+            f"port {port} on {host} cannot be used ({error.strerror}); choose another with --port"
+        ) from None
 
 
 def _lock(directory: Path) -> IO[str]:

@@ -52,7 +52,9 @@ def mark(name: str, store: str | None, server: str, what: str, at: str | None) -
 def list_(store: str | None, as_json: bool) -> None:
     """Show the markers, newest first."""
     with open_client(store) as client:
-        found = client.query("SELECT time, name, server, who, what FROM deploys ORDER BY time DESC LIMIT 1000")
+        found = client.query(
+            "SELECT time, name, server, who, what FROM deploys ORDER BY time DESC LIMIT 1000"
+        )
     if as_json:
         rows = [dict(zip(found.column_names, row, strict=True)) for row in found.result_rows]
         click.echo(json.dumps(rows, default=str))

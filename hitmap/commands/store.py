@@ -23,10 +23,17 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory to own. Default: $HITMAP_HOME/store.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory to own. Default: $HITMAP_HOME/store.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address.")
 @click.option("--port", default=8123, show_default=True, help="0 takes any free port.")
-@click.option("--memory-mb", default=4000, show_default=True, help="Bound of all queries and caches together.")
+@click.option(
+    "--memory-mb", default=4000, show_default=True, help="Bound of all queries and caches together."
+)
 @click.option("--with-parent", is_flag=True, hidden=True)
 def serve(directory: Path | None, host: str, port: int, memory_mb: int, with_parent: bool) -> None:
     """Own a store directory and serve it until interrupted.
@@ -43,7 +50,10 @@ def serve(directory: Path | None, host: str, port: int, memory_mb: int, with_par
 
     directory = directory or home() / "store"
     if not with_parent:
-        click.echo(f"hitmap store: {directory} on http://{host}:{port or '(any)'}, memory bound {memory_mb} MB", err=True)
+        click.echo(
+            f"hitmap store: {directory} on http://{host}:{port or '(any)'}, memory bound {memory_mb} MB",
+            err=True,
+        )
     run(directory, host, port, Limits(memory=memory_mb * 1_000_000), with_parent=with_parent)
 
 
@@ -109,7 +119,12 @@ def status(store: str | None, as_json: bool) -> None:
 @command.command()
 @click.argument("query")
 @store_option
-@click.option("--format", "output_format", metavar="FORMAT", help="Print raw in a ClickHouse format: TSV, CSV, JSON, Vertical...")
+@click.option(
+    "--format",
+    "output_format",
+    metavar="FORMAT",
+    help="Print raw in a ClickHouse format: TSV, CSV, JSON, Vertical...",
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format JSON.")
 def sql(query: str, store: str | None, output_format: str | None, as_json: bool) -> None:
     """Run one SQL statement and print its result.

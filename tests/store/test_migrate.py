@@ -24,8 +24,10 @@ def test_semicolons_inside_comments_and_text_do_not_split() -> None:
 
 
 def test_an_edited_file_is_an_error(db: Database) -> None:
-    db.client.command("ALTER TABLE hitmap_migrations UPDATE checksum = 'x' WHERE number = 4 SETTINGS mutations_sync = 1")
-    with pytest.raises(UserError, match="0004_requests.sql was changed"):
+    db.client.command(
+        "ALTER TABLE hitmap_migrations UPDATE checksum = 'x' WHERE number = 4 SETTINGS mutations_sync = 1"
+    )
+    with pytest.raises(UserError, match=r"0004_requests\.sql was changed"):
         migrate(db.client)
 
 

@@ -36,7 +36,9 @@ def test_acknowledged_rows_survive_kill_9(tmp_path: Path) -> None:
     client = connect(first.dsn)
     migrate(client)
     client.insert(
-        "deploys", [[datetime.now(UTC), "", "v1", "", ""]], column_names=["time", "server", "name", "who", "what"]
+        "deploys",
+        [[datetime.now(UTC), "", "v1", "", ""]],
+        column_names=["time", "server", "name", "who", "what"],
     )
     os.kill(first.pid, signal.SIGKILL)
     first.close()
@@ -46,8 +48,13 @@ def test_acknowledged_rows_survive_kill_9(tmp_path: Path) -> None:
 
 
 def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
-    starter = "import sys, pathlib; from store.embedded import ensure; e = ensure(pathlib.Path(sys.argv[1])); print(e.pid)"
-    pid = int(subprocess.run([sys.executable, "-c", starter, str(tmp_path)], capture_output=True, check=True).stdout)
+    starter = (
+        "import sys, pathlib; from store.embedded import ensure;"
+        " e = ensure(pathlib.Path(sys.argv[1])); print(e.pid)"
+    )
+    pid = int(
+        subprocess.run([sys.executable, "-c", starter, str(tmp_path)], capture_output=True, check=True).stdout
+    )
     deadline = time.monotonic() + 30
     while _runs(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
