@@ -1,0 +1,86 @@
+"""Error bars that survive requests resembling their neighbours: the circular block bootstrap.
+
+Requests close in time share a queue and a cache, so resampling them one by one gives intervals that are far too narrow.
+Blocks of consecutive requests are resampled instead; their length is taken from the data's own autocorrelation.
+Intervals are percentiles of the resampled estimates: Harrell-Davis is smooth enough for that, and percentiles, unlike
+BCa, need no jackknife over blocks.
+
+Sources: Politis and Romano (1992) for the circular scheme; Politis and White, Econometric Reviews 23 (2004), with the
+correction of Patton, Politis and White (2009), for the length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.quantiles import Floats
+
+Indices = NDArray[np.int64]
+Statistic = Callable[[Indices], Floats]
+
+RESAMPLES = 2000
+FEWEST_RESAMPLES = 200
+MOST_DRAWS = 40_000_000  # observations drawn in all: bounds time on large sets
+DRAWS_AT_ONCE = 2_000_000  # and memory
+_SHORTEST_SERIES = 20  # below, an autocorrelation says nothing
+
+
+def block_length(series: Floats) -> int:
+    """How many consecutive observations of `series` (n,), in time order, to keep together; 1 where they look
+    independent."""
+    n = len(series)
+    centred = series - series.mean()
+    if n < _SHORTEST_SERIES or not (variance := float(centred @ centred) / n):
+        return 1
+    longest = math.ceil(min(3 * math.sqrt(n), n / 3))
+    run = max(5, math.ceil(math.sqrt(math.log10(n))))
+    lags = min(n - 1, math.ceil(math.sqrt(n)) + run)
+    covariance = np.array([float(centred[: n - k] @ centred[k:]) / n for k in range(lags + 1)])
+    small = np.abs(covariance[1:] / variance) < 2 * math.sqrt(math.log10(n) / n)
+    # The last lag that matters is the one before the first run of lags that do not.
+    quiet = np.convolve(small, np.ones(run), "valid") == run
+    last = int(np.argmax(quiet)) if quiet.any() else lags
+    if last == 0:
+        return 1
+    k = np.arange(-min(2 * last, lags), min(2 * last, lags) + 1)
+    taper = np.clip(2 * (1 - np.abs(k) / (2 * last)), 0, 1)
+    spectrum = float((taper * covariance[np.abs(k)]).sum())
+    slope = float((taper * np.abs(k) * covariance[np.abs(k)]).sum())
+    if spectrum <= 0:
+        return longest
+    length = (2 * slope**2 / (4 / 3 * spectrum**2)) ** (1 / 3) * n ** (1 / 3)
+    return max(1, min(longest, math.ceil(length)))
+
+
+def resamples(n: int) -> int:
+    """How many resamples a set of n observations gets: fewer for large sets, whose intervals are narrow anyway."""
+    return max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_DRAWS // max(n, 1)))
+
+
+def draw(n: int, length: int, count: int, rng: np.random.Generator) -> Iterator[Indices]:
+    """`count` resamples of n observations in blocks of `length`, as rows of index arrays (some, n)."""
+    blocks = math.ceil(n / length)
+    at_once = max(1, DRAWS_AT_ONCE // n)
+    for start in range(0, count, at_once):
+        rows = min(at_once, count - start)
+        first = rng.integers(0, n, size=(rows, blocks, 1))
+        yield ((first + np.arange(length)) % n).reshape(rows, blocks * length)[:, :n]
+
+
+def replicate(series: Floats, statistic: Statistic, count: int, rng: np.random.Generator) -> Floats:
+    """The statistic on `count` resamples.
+
+    series: (n,) in time order, what the block length is taken from. statistic: index rows (r, n) -> values (r, k).
+    Returns (count, k).
+    """
+    return np.concatenate([statistic(rows) for rows in draw(len(series), block_length(series), count, rng)])
+
+
+def interval(replicates: Floats, level: float = 0.95) -> tuple[float, float]:
+    """The percentile interval of replicates (count,)."""
+    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
