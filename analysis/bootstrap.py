@@ -53,7 +53,7 @@ def block_length(series: Floats) -> int:
     if spectrum <= 0:
         return longest
     length = (2 * slope**2 / (4 / 3 * spectrum**2)) ** (1 / 3) * n ** (1 / 3)
-    return max(1, min(longest, math.ceil(length)))
+    return int(max(1, min(longest, math.ceil(length))))
 
 
 def resamples(n: int) -> int:

@@ -23,7 +23,11 @@ def coverage(make, truth: float, n: int, rounds: int) -> float:  # type: ignore[
     held = 0
     for _ in range(rounds):
         series = make(n, rng)
-        low, high = interval(replicate(series, lambda rows, s=series: np.sort(s[rows], axis=1) @ weights[:, None], 400, rng)[:, 0])
+        low, high = interval(
+            replicate(series, lambda rows, s=series: np.sort(s[rows], axis=1) @ weights[:, None], 400, rng)[
+                :, 0
+            ]
+        )
         held += low <= truth <= high
     return held / rounds
 
@@ -43,7 +47,9 @@ def test_resampling_one_by_one_would_not_do() -> None:
     held = 0
     for _ in range(150):
         series = autoregressive(500, 0.8, rng)
-        estimates = np.concatenate([np.sort(series[rows], axis=1) @ weights for rows in draw(500, 1, 400, rng)])
+        estimates = np.concatenate(
+            [np.sort(series[rows], axis=1) @ weights for rows in draw(500, 1, 400, rng)]
+        )
         low, high = interval(estimates)
         held += low <= 0 <= high
     assert held / 150 < 0.7
@@ -51,7 +57,9 @@ def test_resampling_one_by_one_would_not_do() -> None:
 
 def test_block_length_follows_the_memory_of_the_data() -> None:
     rng = np.random.default_rng(3)
-    lengths = [np.mean([block_length(autoregressive(2000, phi, rng)) for _ in range(10)]) for phi in (0.0, 0.5, 0.9)]
+    lengths = [
+        np.mean([block_length(autoregressive(2000, phi, rng)) for _ in range(10)]) for phi in (0.0, 0.5, 0.9)
+    ]
     assert lengths[0] < 5 < lengths[1] < lengths[2]
 
 
@@ -71,7 +79,9 @@ def test_a_draw_takes_whole_blocks() -> None:
 def test_the_interval_holds_the_estimate_of_a_skewed_sample() -> None:
     series = np.random.default_rng(5).lognormal(size=14)
     weights = hd_rank_weights(14, 0.5)
-    found = replicate(series, lambda rows: np.sort(series[rows], axis=1) @ weights[:, None], 2000, np.random.default_rng(0))
+    found = replicate(
+        series, lambda rows: np.sort(series[rows], axis=1) @ weights[:, None], 2000, np.random.default_rng(0)
+    )
     low, high = interval(found[:, 0])
     assert low < hd_quantile(series, 0.5) < high
 

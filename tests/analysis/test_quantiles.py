@@ -23,11 +23,15 @@ def integrated(x: float, a: float, b: float) -> float:
     edges = np.linspace(0, x, 81)
     low, high = edges[:-1, None], edges[1:, None]
     t = (high - low) / 2 * nodes + (high + low) / 2
-    log_density = (a - 1) * np.log(t) + (b - 1) * np.log1p(-t) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    log_density = (
+        (a - 1) * np.log(t) + (b - 1) * np.log1p(-t) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    )
     return float(((high - low) / 2 * weights * np.exp(log_density)).sum())
 
 
-@pytest.mark.parametrize(("a", "b"), [(1.5, 1.5), (2.0, 9.0), (50.5, 50.5), (99.0, 2.0), (495.0, 506.0), (9900.0, 101.0)])
+@pytest.mark.parametrize(
+    ("a", "b"), [(1.5, 1.5), (2.0, 9.0), (50.5, 50.5), (99.0, 2.0), (495.0, 506.0), (9900.0, 101.0)]
+)
 def test_the_beta_distribution(a: float, b: float) -> None:
     mean = a / (a + b)
     x = np.clip(mean + np.linspace(-4, 4, 9) * math.sqrt(mean * (1 - mean) / (a + b)), 0.001, 0.999)
@@ -69,7 +73,9 @@ def test_it_rises_with_q(values: np.ndarray, p: float, q: float) -> None:
 def test_the_order_of_requests_does_not_matter(values: np.ndarray, q: float, random) -> None:  # type: ignore[no-untyped-def]
     permuted = np.array(random.sample(range(len(values)), len(values)))
     layers = np.vstack([values * 0.25, np.arange(len(values), dtype=float)])
-    assert compose(values, layers, q) == pytest.approx(compose(values[permuted], layers[:, permuted], q), abs=1e-6)
+    assert compose(values, layers, q) == pytest.approx(
+        compose(values[permuted], layers[:, permuted], q), abs=1e-6
+    )
 
 
 @given(samples, quantiles, st.floats(0.5, 20))
@@ -85,7 +91,9 @@ def test_observations_without_weight_count_for_nothing() -> None:
 
 @given(samples, quantiles, st.data())
 def test_a_composition_sums_to_the_quantile(values: np.ndarray, q: float, data: st.DataObject) -> None:
-    layers = data.draw(arrays(np.float64, (3, len(values)), elements=st.floats(-1e6, 1e6) | st.just(math.nan)))
+    layers = data.draw(
+        arrays(np.float64, (3, len(values)), elements=st.floats(-1e6, 1e6) | st.just(math.nan))
+    )
     assert compose(values, layers, q).sum() == pytest.approx(hd_quantile(values, q), rel=1e-9, abs=1e-4)
 
 
@@ -101,7 +109,9 @@ def test_resamples_are_composed_like_the_sample() -> None:
     totals = np.array([3.0, 1.0, 2.0])
     parts = with_rest(totals, np.array([[1.0, 0.5, 0.25]]))
     rows = np.array([[0, 1, 2], [2, 1, 0]])
-    assert compose_rows(totals, parts, rows, 0.9) == pytest.approx(np.array([compose(totals, parts[:1], 0.9)] * 2))
+    assert compose_rows(totals, parts, rows, 0.9) == pytest.approx(
+        np.array([compose(totals, parts[:1], 0.9)] * 2)
+    )
 
 
 @pytest.mark.parametrize(

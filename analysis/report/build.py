@@ -1,0 +1,205 @@
+"""Two sets of requests in, one Report out: pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from analysis.bootstrap import interval, replicate, resamples
+from analysis.composition import UNATTRIBUTED, compose, compose_rows, with_rest
+from analysis.quantiles import Floats, hd_quantile, hd_rank_weights
+from analysis.report.model import (
+    Comparison,
+    CounterLine,
+    Estimate,
+    LayerLine,
+    Provenance,
+    Report,
+    SetLine,
+    TokenLine,
+)
+from analysis.report.reader import METRICS, Requests
+from analysis.report.words import answer, next_steps, warnings
+from cachemodel.errors import UserError
+from cachemodel.layers import TokenSource
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+FEWEST = 3
+# Layers that are what the others leave: computed by subtraction, not told by a server.
+DERIVED = ("frontend", "other", UNATTRIBUTED)
+
+
+class Side:
+    """One set's arrays and its bootstrap resamples, drawn once so that all intervals belong together."""
+
+    def __init__(self, name: str, requests: Requests, q: float, rng: np.random.Generator, count: int) -> None:
+        timed = np.isfinite(requests.totals)
+        self.requests, self.q, self.rng, self.count = requests, q, rng, count
+        self.totals = requests.totals[timed]
+        self.layers = requests.layers[:, timed]
+        self.n = len(self.totals)
+        if self.n < FEWEST:
+            raise UserError(f"{name!r} has {self.n} requests with this metric; at least {FEWEST} are needed")
+        self.parts = with_rest(self.totals, self.layers)
+
+    def quantiles(self, qs: Sequence[float]) -> tuple[Floats, Floats]:
+        """Mean and quantiles (1 + k,), and their replicates (count, 1 + k)."""
+        weights = np.stack([hd_rank_weights(self.n, q) for q in qs], axis=1)
+
+        def statistic(rows: np.ndarray) -> Floats:
+            drawn = np.sort(self.totals[rows], axis=1)
+            return np.column_stack([drawn.mean(axis=1), drawn @ weights])
+
+        values = np.array([self.totals.mean(), *(hd_quantile(self.totals, q) for q in qs)])
+        return values, replicate(self.totals, statistic, self.count, self.rng)
+
+    def means(self) -> tuple[Floats, Floats]:
+        """Mean of each part (k,), unattributed last, and replicates (count, k)."""
+
+        def statistic(rows: np.ndarray) -> Floats:
+            return np.stack([part[rows].mean(axis=1) for part in self.parts], axis=1)
+
+        return self.parts.mean(axis=1), replicate(self.totals, statistic, self.count, self.rng)
+
+    def composition(self) -> tuple[Floats, Floats]:
+        """Each part's contribution to the quantile (k,), and replicates (count, k)."""
+        values = compose(self.totals, self.layers, self.q)
+        return values, replicate(
+            self.totals,
+            lambda rows: compose_rows(self.totals, self.parts, rows, self.q),
+            self.count,
+            self.rng,
+        )
+
+    def share(self, column: str) -> tuple[float, Floats, int, int] | None:
+        """Ratio of sums column / prompt where both are known, its replicates, tokens and requests; None if nowhere."""
+        part, whole = self.requests.tokens[column], self.requests.tokens["prompt_tokens"]
+        known = np.isfinite(part) & np.isfinite(whole) & (whole > 0)
+        if not known.any():
+            return None
+        part, whole = part[known], whole[known]
+
+        def statistic(rows: np.ndarray) -> Floats:
+            return np.asarray(part[rows].sum(axis=1) / whole[rows].sum(axis=1))[:, None]
+
+        replicates = replicate(part / whole, statistic, self.count, self.rng)[:, 0]
+        return float(part.sum() / whole.sum()), replicates, int(part.sum()), len(part)
+
+
+def build(
+    names: tuple[str, str],
+    a: Requests,
+    b: Requests,
+    metric: str,
+    q: float,
+    counters: list[CounterLine],
+    seed: int = 0,
+) -> Report:
+    """Compare set b with set a; raises UserError when a set has too few requests with the metric."""
+    rng = np.random.default_rng(seed)
+    count = min(resamples(a.n), resamples(b.n))
+    left, right = Side(names[0], a, q, rng, count), Side(names[1], b, q, rng, count)
+    qs = sorted({*QUANTILES, q})
+    quantiles = _compare(
+        ["mean", *(f"P{100 * p:g}" for p in qs)], left, right, left.quantiles(qs), right.quantiles(qs)
+    )
+    layers = _layers(metric, left, right)
+    tokens = _tokens(left, right)
+    sets = (_set_line(names[0], left), _set_line(names[1], right))
+    chosen = quantiles[1 + qs.index(q)]
+    return Report(
+        metric=metric,
+        quantile=q,
+        a=sets[0],
+        b=sets[1],
+        answer=answer(METRICS[metric][2], chosen, layers, tokens),
+        quantiles=quantiles,
+        layers=layers,
+        tokens=tokens,
+        counters=counters,
+        warnings=warnings(sets, q, layers),
+        next_steps=next_steps(metric, tokens, sets),
+    )
+
+
+def _compare(
+    names: Sequence[str], left: Side, right: Side, a: tuple[Floats, Floats], b: tuple[Floats, Floats]
+) -> list[Comparison]:
+    return [
+        _comparison(name, a[0][i], a[1][:, i], left.n, b[0][i], b[1][:, i], right.n)
+        for i, name in enumerate(names)
+    ]
+
+
+def _comparison(
+    name: str,
+    a: float,
+    in_a: Floats,
+    n_a: int,
+    b: float,
+    in_b: Floats,
+    n_b: int,
+    source: Provenance = "measured",
+) -> Comparison:
+    change = Estimate(float(b - a), *interval(in_b - in_a), min(n_a, n_b))
+    ends = (Estimate(float(a), *interval(in_a), n_a), Estimate(float(b), *interval(in_b), n_b))
+    return Comparison(name, *ends, change, source)
+
+
+def _layers(metric: str, left: Side, right: Side) -> list[LayerLine]:
+    names = [layer.name for layer in METRICS[metric][1]]
+    if not names:
+        return []
+    names.append(UNATTRIBUTED)
+    means = _compare(names, left, right, left.means(), right.means())
+    parts = _compare(names, left, right, left.composition(), right.composition())
+    lines = []
+    for i, name in enumerate(names):
+        known = [int(np.isfinite(s.layers[i]).sum()) if name != UNATTRIBUTED else s.n for s in (left, right)]
+        told = any(known) if name != UNATTRIBUTED else abs(parts[i].a.value) + abs(parts[i].b.value) > 5e-4
+        if told:
+            source: Provenance = "derived" if name in DERIVED else "measured"
+            mean, part = (Comparison(c.name, c.a, c.b, c.change, source) for c in (means[i], parts[i]))
+            lines.append(LayerLine(name, mean, part, known[0], known[1]))
+    return lines
+
+
+def _tokens(left: Side, right: Side) -> list[TokenLine]:
+    lines = []
+    for source in (TokenSource.CACHED, TokenSource.DEVICE, TokenSource.HOST, TokenSource.REMOTE):
+        a, b = left.share(f"{source}_tokens"), right.share(f"{source}_tokens")
+        if a and b:
+            share = _comparison(source, a[0], a[1], a[3], b[0], b[1], b[3])
+            lines.append(TokenLine(source, a[2], b[2], share))
+    if lines and lines[0].source == TokenSource.CACHED:
+        lines.append(_computed(lines[0], left, right))
+    return lines
+
+
+def _computed(cached: TokenLine, left: Side, right: Side) -> TokenLine:
+    """What the cached tokens leave of the prompts they are known for."""
+
+    def complement(e: Estimate, one: float) -> Estimate:
+        low, high = (None if v is None else one - v for v in (e.high, e.low))
+        return Estimate(one - e.value, low, high, e.n)
+
+    s = cached.share
+    share = Comparison(
+        TokenSource.COMPUTED, complement(s.a, 1.0), complement(s.b, 1.0), complement(s.change, 0.0), "derived"
+    )
+    totals = []
+    for side in (left, right):
+        both = np.isfinite(side.requests.tokens["cached_tokens"]) & np.isfinite(
+            side.requests.tokens["prompt_tokens"]
+        )
+        totals.append(int(side.requests.tokens["prompt_tokens"][both].sum()))
+    return TokenLine(TokenSource.COMPUTED, totals[0] - cached.tokens_a, totals[1] - cached.tokens_b, share)
+
+
+def _set_line(name: str, side: Side) -> SetLine:
+    r = side.requests
+    unknown = int(np.isnan(r.tokens["cached_tokens"]).sum())
+    times = [f"{t:%Y-%m-%dT%H:%M:%S}Z" for t in (r.begin, r.end)]
+    return SetLine(name, r.n, times[0], times[1], r.servers, unknown, int(math.fsum(~np.isfinite(r.totals))))

@@ -1,0 +1,25 @@
+"""The report as JSON: the dataclass, key by key."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+from analysis.report.model import Report
+
+
+def to_json(report: Report) -> str:
+    """Indented JSON; a number that cannot be is null, never NaN."""
+    return json.dumps(_clean(dataclasses.asdict(report)), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _clean(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,104 @@
+"""The report as data: what every reporter renders and JSON carries. Times are milliseconds, shares 0 to 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Provenance = Literal["measured", "derived"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its 95 % interval, where one could be had, and the number of requests behind it."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One quantity in both sets, and its change (B minus A)."""
+
+    name: str
+    a: Estimate
+    b: Estimate
+    change: Estimate
+    provenance: Provenance = "measured"
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval of the change leaves zero out."""
+        low, high = self.change.low, self.change.high
+        return low is not None and high is not None and (low > 0 or high < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLine:
+    """One layer: its mean time, and its part of the chosen quantile. Parts sum to the quantile, in each set and in the
+    change. known_a, known_b: requests whose server tells of the layer."""
+
+    layer: str
+    mean: Comparison
+    part: Comparison
+    known_a: int
+    known_b: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLine:
+    """Prompt tokens of one source among the requests where it is known: totals, and the share of their prompts."""
+
+    source: str
+    tokens_a: int
+    tokens_b: int
+    share: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class CounterLine:
+    """Growth of a server's counter while each set's requests ran, others included. None: not sampled."""
+
+    server: str
+    metric: str
+    labels: str
+    unit: str
+    a: float | None
+    b: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetLine:
+    """One of the two sets. begin and end: ISO times, UTC. cached_unknown: requests where nothing tells cached tokens."""
+
+    name: str
+    n: int
+    begin: str
+    end: str
+    servers: list[str]
+    cached_unknown: int
+    untimed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Two sets of requests compared by one metric at one quantile."""
+
+    metric: str
+    quantile: float
+    a: SetLine
+    b: SetLine
+    answer: str
+    quantiles: list[Comparison]
+    layers: list[LayerLine]
+    tokens: list[TokenLine]
+    counters: list[CounterLine]
+    warnings: list[str] = field(default_factory=list)
+    next_steps: list[str] = field(default_factory=list)
+    method: str = (
+        "Harrell-Davis quantiles; 95 % intervals by circular block bootstrap, percentiles. Where it shows: the exact"
+        " split of the quantile over the layers. It says where the requests around the quantile spend their time, not"
+        " what caused the change."
+    )

@@ -1,0 +1,151 @@
+"""SQL to numpy: the columns of one set of requests, in time order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from clickhouse_connect.driver.client import Client
+
+from analysis.quantiles import Floats
+from analysis.report.model import CounterLine
+from analysis.selection import Selection
+from cachemodel.errors import UserError
+from cachemodel.layers import SERVING_LAYERS
+
+MOST_REQUESTS = 2_000_000  # of one set; about 300 MB
+
+# metric -> (SQL of the total in microseconds, the layers that make it up, what it is called)
+METRICS = {
+    "ttft": ("ttft_us", [s for s in SERVING_LAYERS if s.in_ttft], "time to first token"),
+    "e2e": ("e2e_us", list(SERVING_LAYERS), "end-to-end time"),
+    "tpot": (
+        "if(completion_tokens > 1, decode_us / (completion_tokens - 1), NULL)",
+        [],
+        "time per output token",
+    ),
+    "client_ttft": ("client_ttft_us", [], "time to first token as the client saw it"),
+    "client_e2e": ("client_e2e_us", [], "end-to-end time as the client saw it"),
+}
+TOKEN_COLUMNS = ("prompt_tokens", "cached_tokens", "device_tokens", "host_tokens", "remote_tokens")
+# Counters that say where prompt tokens came from, by their canonical names.
+COUNTERS = ("prompt_tokens_by_source", "prefix_cache.hit_tokens", "external_cache.hit_tokens", "preemptions")
+
+
+@dataclass(frozen=True)
+class Requests:
+    """A set's requests in time order; NaN is unknown. totals: ms (n,); layers: ms (k, n); tokens by column (n,)."""
+
+    totals: Floats
+    layers: Floats
+    tokens: dict[str, Floats]
+    begin: datetime
+    end: datetime
+    servers: list[str]
+
+    @property
+    def n(self) -> int:
+        """Requests in the set, timed or not."""
+        return len(self.totals)
+
+
+def read(client: Client, selection: Selection, metric: str) -> Requests:
+    """Fetch a set; raises UserError when it is empty (saying what the store has) or too large to hold."""
+    total, layers, _ = METRICS[metric]
+    where = f"FROM requests WHERE {selection.condition}"
+    head = client.query(
+        f"SELECT count(), min(time), max(time + toIntervalMicrosecond(ifNull(e2e_us, 0))),"
+        f" arraySort(groupUniqArray(100)(server)) {where}",
+        parameters=selection.parameters,
+    ).result_rows[0]
+    count, begin, end, servers = int(head[0]), head[1], head[2], list(head[3])
+    if not count:
+        raise UserError(f"no request matches {selection.name!r}: {inventory(client)}")
+    if count > MOST_REQUESTS:
+        raise UserError(
+            f"{selection.name!r} matches {count:,} requests, more than {MOST_REQUESTS:,}; take a shorter window"
+        )
+    expressions = [f"({total}) / 1000", *(f"{layer.column} / 1000" for layer in layers), *TOKEN_COLUMNS]
+    columns = ", ".join(f"ifNull(toFloat64({e}), nan) AS c{i}" for i, e in enumerate(expressions))
+    matrix = np.asarray(
+        client.query_np(
+            f"SELECT {columns} {where} ORDER BY time, request_id, span_id", parameters=selection.parameters
+        ),
+        dtype=np.float64,
+    ).reshape(count, len(expressions))
+    split = 1 + len(layers)
+    return Requests(
+        totals=matrix[:, 0],
+        layers=matrix[:, 1:split].T,
+        tokens=dict(zip(TOKEN_COLUMNS, matrix[:, split:].T, strict=True)),
+        begin=begin,
+        end=end,
+        servers=servers,
+    )
+
+
+def label_names(client: Client) -> list[str]:
+    """Labels that requests carry."""
+    rows = client.query(
+        "SELECT DISTINCT arrayJoin(mapKeys(labels)) AS label FROM requests ORDER BY label"
+    ).result_rows
+    return [str(row[0]) for row in rows]
+
+
+def deploy_time(client: Client, name: str) -> datetime:
+    """When `name` was last marked as deployed, UTC; raises UserError with the names that exist."""
+    rows = client.query(
+        "SELECT max(time) FROM deploys WHERE name = {name:String} HAVING count() > 0",
+        parameters={"name": name},
+    ).result_rows
+    if rows:
+        return datetime.fromisoformat(f"{rows[0][0].isoformat()}+00:00")
+    names = [
+        str(r[0])
+        for r in client.query("SELECT DISTINCT name FROM deploys ORDER BY name LIMIT 20").result_rows
+    ]
+    have = f"marked are {', '.join(names)}" if names else "none is marked: hitmap deploy mark NAME"
+    raise UserError(f"no deployment {name!r}; {have}")
+
+
+def inventory(client: Client) -> str:
+    """One line on what the store has."""
+    count, begin, end, servers = client.query(
+        "SELECT count(), min(time), max(time), arraySort(groupUniqArray(5)(server)) FROM requests"
+    ).result_rows[0]
+    if not count:
+        return "the store has no requests yet; attach a server or run hitmap demo"
+    phases = client.query(
+        "SELECT DISTINCT labels['phase'] AS p FROM requests WHERE p != '' ORDER BY p LIMIT 12"
+    )
+    named = [str(r[0]) for r in phases.result_rows]
+    tail = f"; phases {', '.join(named)}" if named else ""
+    return f"the store has {count:,} requests of {', '.join(servers)}, {begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC{tail}"
+
+
+def counters(client: Client, a: Requests, b: Requests) -> list[CounterLine]:
+    """What the servers' own counters grew by while each set's requests ran."""
+    rows = client.query(
+        """
+        SELECT s.server, s.metric, s.shown, s.unit,
+               sumOrNullIf(delta, time > {ab:DateTime64(6)} AND time <= {ae:DateTime64(6)}) AS grown_a,
+               sumOrNullIf(delta, time > {bb:DateTime64(6)} AND time <= {be:DateTime64(6)}) AS grown_b
+        FROM samples
+        INNER JOIN
+        (
+            SELECT DISTINCT fingerprint, server, metric, unit, labels['source'] AS shown
+            FROM series
+            WHERE metric IN {metrics:Array(String)} AND server IN {servers:Array(String)}
+        ) AS s USING (fingerprint)
+        WHERE time BETWEEN least({ab:DateTime64(6)}, {bb:DateTime64(6)})
+                       AND greatest({ae:DateTime64(6)}, {be:DateTime64(6)})
+        GROUP BY s.server, s.metric, s.shown, s.unit
+        ORDER BY s.server, s.metric, s.shown
+        """,
+        parameters={
+            "ab": str(a.begin), "ae": str(a.end), "bb": str(b.begin), "be": str(b.end),
+            "metrics": list(COUNTERS), "servers": sorted({*a.servers, *b.servers}),
+        },
+    ).result_rows  # fmt: skip
+    return [CounterLine(*row) for row in rows if row[4] or row[5]]

@@ -1,0 +1,151 @@
+"""Which requests? Turns what a person writes, `phase=tsend,server=vllm-a,-2h/-1h`, into a parameterised condition.
+
+A set is a list of terms joined by commas, all of which must hold: a time window `FROM/TO`, or a comparison of a column
+or label with a value. Names come from an allow-list and values travel as query parameters, so no text reaches the SQL.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from cachemodel.errors import UsageError
+
+TEXT_COLUMNS = ("server", "model", "dialect", "request_id", "finish_reason")
+NUMBER_COLUMNS = (
+    "ttft_us",
+    "e2e_us",
+    "queue_us",
+    "prefill_us",
+    "decode_us",
+    "frontend_us",
+    "other_us",
+    "host_us",
+    "remote_us",
+    "prompt_tokens",
+    "cached_tokens",
+    "completion_tokens",
+    "client_ttft_us",
+    "client_e2e_us",
+)
+_COMPARISON = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*")
+_AGO = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d)")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A set of requests: its name for people, an SQL condition on `requests` and the condition's parameters."""
+
+    name: str
+    condition: str
+    parameters: dict[str, object] = field(default_factory=dict)
+
+
+def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, name: str = "") -> Selection:
+    """Parse one set.
+
+    now: what `now` and `-2h` count from. labels: label names the store knows. prefix: makes parameter names unique
+    between sets. Raises UsageError naming the term that is wrong.
+    """
+    conditions: list[str] = []
+    parameters: dict[str, object] = {}
+    for number, term in enumerate(t.strip() for t in text.split(",") if t.strip()):
+        key = f"{prefix}{number}"
+        if comparison := _COMPARISON.fullmatch(term):
+            condition, values = _comparison(key, *comparison.groups(), labels=labels)
+        elif "/" in term:
+            condition, values = _window(key, term, now)
+        else:
+            raise UsageError(f"{term!r} is neither a window like -2h/-1h nor a condition like phase=control")
+        conditions.append(condition)
+        parameters |= values
+    if not conditions:
+        raise UsageError("a set of requests needs at least one term, such as -1h/now or phase=control")
+    return Selection(name or text, " AND ".join(conditions), parameters)
+
+
+def around(moment: datetime, window: timedelta, name: str) -> tuple[Selection, Selection]:
+    """The sets before and after a deployment, `window` long each."""
+    halves = []
+    for side, start, end in (("before", moment - window, moment), ("after", moment, moment + window)):
+        condition, values = _between(side, start, end)
+        halves.append(Selection(f"{side} {name}", condition, values))
+    return halves[0], halves[1]
+
+
+def parse_duration(text: str) -> timedelta:
+    """`90m` or `-90m`; raises UsageError."""
+    if not (found := _AGO.fullmatch(text if text.startswith("-") else f"-{text}")):
+        raise UsageError(f"{text!r} is no duration; write 30s, 90m, 2h or 7d")
+    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """`now`, `-2h`, or an ISO time (UTC unless it says otherwise); raises UsageError."""
+    text = text.strip()
+    if text == "now":
+        return now
+    if _AGO.fullmatch(text):
+        return now - parse_duration(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no time; write now, -2h or 2026-11-29T10:00") from None
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _window(key: str, term: str, now: datetime) -> tuple[str, dict[str, object]]:
+    start, _, end = term.partition("/")
+    first, last = parse_time(start, now), parse_time(end, now)
+    if first >= last:
+        raise UsageError(f"the window {term!r} ends before it begins")
+    return _between(key, first, last)
+
+
+def _between(key: str, start: datetime, end: datetime) -> tuple[str, dict[str, object]]:
+    condition = f"(time >= {{{key}s:DateTime64(6)}} AND time < {{{key}e:DateTime64(6)}})"
+    return condition, {f"{key}s": _utc(start), f"{key}e": _utc(end)}
+
+
+def _utc(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
+def _comparison(
+    key: str, name: str, operator: str, value: str, *, labels: Sequence[str]
+) -> tuple[str, dict[str, object]]:
+    if name in NUMBER_COLUMNS:
+        try:
+            number = float(value)
+        except ValueError:
+            raise UsageError(f"{name} is compared with a number, not with {value!r}") from None
+        return f"({name} {operator} {{{key}:Float64}})", {key: number}
+    label = name.removeprefix("label.")
+    values: dict[str, object] = {}
+    if name in TEXT_COLUMNS:
+        subject = name
+    elif label in labels:
+        subject, values = f"labels[{{{key}n:String}}]", {f"{key}n": label}
+    else:
+        raise UsageError(_unknown(name, labels))
+    if operator not in ("=", "!="):
+        raise UsageError(f"{name} is text: compare it with = or !=, and use * for any characters")
+    negation = "NOT " if operator == "!=" else ""
+    return f"({negation}{subject} LIKE {{{key}:String}})", {**values, key: _like(value)}
+
+
+def _like(glob: str) -> str:
+    """A LIKE pattern in which only * stands for anything."""
+    escaped = glob.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return escaped.replace("*", "%")
+
+
+def _unknown(name: str, labels: Sequence[str]) -> str:
+    known = [*TEXT_COLUMNS, *NUMBER_COLUMNS, *labels]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"labels here: {', '.join(sorted(labels)) or 'none'}"
+    return f"requests have no column or label {name!r}; {hint}"

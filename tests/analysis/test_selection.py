@@ -1,0 +1,87 @@
+"""What a person writes becomes a parameterised condition, or one clear line."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from analysis.selection import around, parse_set, parse_time
+from cachemodel.errors import UsageError
+from tests.conftest import Database
+
+NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
+LABELS = ["phase", "experiment"]
+
+
+def parse(text: str):  # type: ignore[no-untyped-def]
+    return parse_set(text, now=NOW, labels=LABELS, prefix="a")
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("now", NOW),
+        ("-90m", NOW - timedelta(minutes=90)),
+        ("-1.5d", NOW - timedelta(hours=36)),
+        ("2026-11-29T10:00", datetime(2026, 11, 29, 10, tzinfo=UTC)),
+        ("2026-11-29T10:00+02:00", datetime(2026, 11, 29, 8, tzinfo=UTC)),
+    ],
+)
+def test_times(text: str, time: datetime) -> None:
+    assert parse_time(text, NOW) == time
+
+
+def test_windows_and_conditions_join() -> None:
+    found = parse("phase=ts*, prompt_tokens>=100, -2h/-1h")
+    assert found.condition == (
+        "(labels[{a0n:String}] LIKE {a0:String}) AND (prompt_tokens >= {a1:Float64}) AND "
+        "(time >= {a2s:DateTime64(6)} AND time < {a2e:DateTime64(6)})"
+    )
+    assert found.parameters == {
+        "a0n": "phase",
+        "a0": "ts%",
+        "a1": 100.0,
+        "a2s": "2026-11-29 10:00:00.000000",
+        "a2e": "2026-11-29 11:00:00.000000",
+    }
+
+
+def test_around_a_deployment() -> None:
+    before, after = around(NOW, timedelta(hours=1), "v42")
+    assert (before.name, after.name) == ("before v42", "after v42")
+    assert before.parameters["befores"] == "2026-11-29 11:00:00.000000"
+    assert before.parameters["beforee"] == after.parameters["afters"] == "2026-11-29 12:00:00.000000"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "at least one term"),
+        ("phase", "neither a window"),
+        ("phse=x", "did you mean phase"),
+        ("zzz=x", "labels here: experiment, phase"),
+        ("prompt_tokens>many", "compared with a number"),
+        ("phase>x", "is text"),
+        ("-1h/-2h", "ends before it begins"),
+        ("-1h/soon", "is no time"),
+        ("1) OR (1=1", "neither a window"),
+    ],
+)
+def test_errors_name_the_term(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse(text)
+
+
+HOSTILE = ["x' OR 1=1 --", "x'); DROP TABLE requests; --", "{a0n:String}", "100%_\\", "*"]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_values_are_only_ever_values(value: str, db: Database) -> None:
+    rows = [["r1", {"phase": value.replace("*", "anything")}], ["r2", {"phase": "other%"}]]
+    db.client.insert("requests", rows, column_names=["request_id", "labels"])
+    found = parse_set(f"phase={value}", now=NOW, labels=LABELS, prefix="a")
+    ids = db.client.query(
+        f"SELECT request_id FROM requests WHERE {found.condition}", parameters=found.parameters
+    )
+    assert [r[0] for r in ids.result_rows] == (["r1", "r2"] if value == "*" else ["r1"])
