@@ -1,0 +1,124 @@
+"""`hitmap replay`: a recording plays the part of a live server."""
+
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+import threading
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from cachemodel.errors import UserError
+
+
+@click.command()
+@click.argument("folder", metavar="CAPTURE", type=click.Path(path_type=Path))
+@click.option(
+    "--otlp", default="127.0.0.1:4317", show_default=True, metavar="HOST:PORT", help="The collector."
+)
+@click.option("--http-port", default=0, help="Of /metrics and /version. Default: any free one.")
+@click.option("--kv-port", default=0, help="Of the KV-event publisher. Default: any free one.")
+@click.option("--replay-port", default=0, help="Of its replay socket. Default: any free one.")
+@click.option(
+    "--log-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the request log grows. Default: a new file.",
+)
+@click.option(
+    "--speed", default=1.0, show_default=True, type=click.FloatRange(0.01, 1000), help="2: in half the time."
+)
+@click.option(
+    "--shift",
+    type=click.Choice(["now", "none"]),
+    default="now",
+    show_default=True,
+    help="Move all times so that the recording ends now, or keep them as recorded.",
+)
+@click.option("--no-wait", is_flag=True, help="Do not wait until somebody has attached.")
+@click.option(
+    "--linger",
+    default=10.0,
+    show_default=True,
+    metavar="S",
+    help="Wait this long for the last /metrics to be fetched.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the addresses, and the counts at the end, as JSON lines."
+)
+def command(
+    folder: Path,
+    otlp: str,
+    http_port: int,
+    kv_port: int,
+    replay_port: int,
+    log_file: Path | None,
+    speed: float,
+    shift: str,
+    no_wait: bool,
+    linger: float,
+    as_json: bool,
+) -> None:
+    """Play a recorded CAPTURE through the ports a live server would use.
+
+    OTLP bodies go to the collector by gRPC, /metrics is served over HTTP, KV events are published on a real socket with
+    a replay socket beside it, and the request log grows in a file. Request and span ids stay as recorded, so playing
+    twice adds no request; with --shift none it adds no row anywhere.
+    """
+    from hitmap.replay.capture import Capture
+    from hitmap.replay.player import Player
+
+    capture = Capture.read(folder)
+    log_file = log_file or Path(tempfile.mkdtemp(prefix="hitmap-replay-")) / "requests.jsonl"
+    console = Console(stderr=True, highlight=False)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    log_file.touch()
+    with Player(
+        capture,
+        otlp,
+        log_file,
+        speed=speed,
+        shift="none" if shift == "none" else "now",
+        http_port=http_port,
+        kv_port=kv_port,
+        replay_port=replay_port,
+    ) as player:
+        _introduce(player, console, as_json)
+        while not no_wait and not stopping.is_set() and not player.wait_attached(0.5):
+            pass
+        with Progress(console=console, transient=True, disable=as_json) as bar:
+            task = bar.add_task(f"playing {folder.name}")
+            player.play(lambda done, total: bar.update(task, completed=done, total=total), stopping)
+        if not no_wait and not stopping.is_set() and not player.wait_scraped(linger):
+            raise UserError(
+                f"nobody fetched the last /metrics within {linger:g} s; the counters of the end are missing"
+            )
+        counts = {**player.counts, "scrapes served": player.scrapes_served}
+    if as_json:
+        click.echo(json.dumps(counts))
+    else:
+        console.print("played " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+
+
+def _introduce(player, console: Console, as_json: bool) -> None:  # type: ignore[no-untyped-def]
+    addresses = {
+        "url": player.url,
+        "kv_events": player.kv_endpoint,
+        "replay": player.replay_endpoint,
+        "log": str(player.log_file),
+        "service": player.capture.service_name,
+    }
+    if as_json:
+        click.echo(json.dumps(addresses))
+        return
+    console.print("In another terminal:", style="bold")
+    console.print(
+        f"  hitmap attach {player.url} --kv-events {player.kv_endpoint} --replay {player.replay_endpoint}"
+        f" --log {player.log_file} --service {player.capture.service_name}",
+        soft_wrap=True,
+    )

@@ -1,0 +1,183 @@
+"""The ports of a played server: HTTP, the KV-event publisher with its replay socket, and the exporter's gRPC call."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import grpc
+import zmq
+
+from cachemodel.errors import UserError
+from hitmap.replay.capture import Capture
+
+EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+RETRY_FOR_S = 60.0
+_RETRYABLE = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+)
+END_OF_REPLAY = b"\xff" * 8
+
+
+class Exporter:
+    """Sends export bodies to a collector and, like a real exporter, again when told that it is not ready."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channel = grpc.insecure_channel(address)
+        self._call = self._channel.unary_unary(EXPORT)
+
+    def send(self, body: bytes) -> None:
+        """Return when the collector has acknowledged; raises UserError when it does not, for a minute or for good."""
+        deadline, pause = time.monotonic() + RETRY_FOR_S, 0.2
+        while True:
+            try:
+                self._call(body, timeout=10)
+                return
+            except grpc.RpcError as error:
+                if error.code() not in _RETRYABLE or time.monotonic() > deadline:
+                    raise UserError(
+                        f"the collector at {self._address} does not take the spans:"
+                        f" {error.code().name}, {error.details()}"
+                    ) from None
+            time.sleep(pause)
+            pause = min(2 * pause, 5.0)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._channel.close()
+
+
+class HttpPort:
+    """/metrics, /version, /v1/models, /health and /kv_event_sources as recorded."""
+
+    def __init__(self, capture: Capture, port: int) -> None:
+        self.metrics = ""
+        self.scrapes_served = 0
+        self._served = threading.Condition()
+        pages = {"/version": {"version": capture.version}, "/v1/models": _models(capture.model)}
+        if capture.kv_sources is not None:
+            pages["/kv_event_sources"] = capture.kv_sources
+        self._pages = {path: json.dumps(page).encode() for path, page in pages.items()} | {"/health": b""}
+        try:
+            self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        except OSError as error:
+            raise UserError(
+                f"port {port} cannot be used ({error.strerror}); choose another with --http-port"
+            ) from None
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Base address."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def wait_served(self, timeout_s: float) -> bool:
+        """Wait until /metrics has been fetched once more."""
+        with self._served:
+            before = self.scrapes_served
+            return self._served.wait_for(lambda: self.scrapes_served > before, timeout_s)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        port = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                if path == "/metrics":
+                    # Version 0.0.4 has millisecond timestamps; the recorded header, 1.0.0, would leave it open.
+                    self._answer(port.metrics.encode(), "text/plain; version=0.0.4; charset=utf-8")
+                    with port._served:
+                        port.scrapes_served += 1
+                        port._served.notify_all()
+                elif path in port._pages:
+                    self._answer(port._pages[path], "application/json")
+                else:
+                    self.send_error(404)
+
+            def _answer(self, body: bytes, content_type: str) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", content_type)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """A played server keeps no access log."""
+
+        return Handler
+
+
+class KvPort:
+    """A PUB socket and the ROUTER that replays what was published, as vLLM has them; one thread owns both."""
+
+    def __init__(self, port: int, replay_port: int) -> None:
+        self._context = zmq.Context()
+        # XPUB is PUB that tells of its subscribers: whoever plays can wait for the first.
+        self._publisher = self._context.socket(zmq.XPUB)
+        self._publisher.set_hwm(100_000)
+        self._router = self._context.socket(zmq.ROUTER)
+        self.endpoint = _bind(self._publisher, port, "--kv-port")
+        self.replay_endpoint = _bind(self._router, replay_port, "--replay-port")
+        self.subscribed = threading.Event()
+        self._outbox: queue.SimpleQueue[tuple[bytes, int, bytes]] = queue.SimpleQueue()
+        self._published: list[tuple[bytes, int, bytes]] = []
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def publish(self, topic: bytes, seq: int, payload: bytes) -> None:
+        """Hand a message to the publisher's thread."""
+        self._outbox.put((topic, seq, payload))
+
+    def close(self) -> None:
+        """Send what waits, then close both sockets."""
+        self._closing.set()
+        self._thread.join()
+        self._context.destroy(linger=2000)
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._publisher, zmq.POLLIN)
+        poller.register(self._router, zmq.POLLIN)
+        while not (self._closing.is_set() and self._outbox.empty()):
+            ready = dict(poller.poll(5))
+            if self._publisher in ready and self._publisher.recv()[:1] == b"\x01":
+                self.subscribed.set()
+            if self._router in ready:
+                self._replay(self._router.recv_multipart())
+            while not self._outbox.empty():
+                topic, seq, payload = message = self._outbox.get()
+                self._published.append(message)
+                self._publisher.send_multipart([topic, seq.to_bytes(8, "big"), payload])
+
+    def _replay(self, frames: list[bytes]) -> None:
+        if len(frames) != 3 or len(frames[2]) != 8:
+            return
+        client, first = frames[0], int.from_bytes(frames[2], "big")
+        for topic, seq, payload in self._published:
+            if seq >= first:
+                self._router.send_multipart([client, b"", topic, seq.to_bytes(8, "big"), payload])
+        self._router.send_multipart([client, b"", b"", END_OF_REPLAY, b""])
+
+
+def _bind(socket: zmq.Socket[bytes], port: int, option: str) -> str:
+    try:
+        socket.bind(f"tcp://127.0.0.1:{port or '*'}")
+    except zmq.ZMQError as error:
+        raise UserError(f"port {port} cannot be used ({error}); choose another with {option}") from None
+    return str(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+
+
+def _models(name: str) -> dict[str, object]:
+    return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "vllm"}]}

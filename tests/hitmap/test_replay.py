@@ -1,0 +1,179 @@
+"""A played recording is on the wire what the live server was."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import pytest
+import zmq
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from cachemodel.errors import UserError
+from cachemodel.kv_events import decode_batch
+from hitmap.replay.capture import Capture
+from hitmap.replay.player import Player, Shift
+from hitmap.replay.ports import EXPORT
+from hitmap.replay.shift import shift_metrics
+
+
+class Receiver:
+    """A gRPC server that keeps the bodies it gets and refuses the first one, as a collector that is not ready."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.refusals = 1
+        self._server = grpc.server(futures.ThreadPoolExecutor(2))
+        self._server.add_generic_rpc_handlers((self,))  # type: ignore[arg-type]
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def service(self, details):  # type: ignore[no-untyped-def]
+        return grpc.unary_unary_rpc_method_handler(self._export) if details.method == EXPORT else None
+
+    def _export(self, body: bytes, context: grpc.ServicerContext) -> bytes:
+        if self.refusals:
+            self.refusals -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
+        self.bodies.append(body)
+        return b""
+
+    def stop(self) -> None:
+        self._server.stop(None)
+
+
+class Subscriber(threading.Thread):
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(daemon=True)
+        self.socket = zmq.Context.instance().socket(zmq.SUB)
+        self.socket.connect(endpoint)
+        self.socket.subscribe(b"")
+        self.messages: list[list[bytes]] = []
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while not (self.done.is_set() and not self.socket.poll(200)):
+            if self.socket.poll(50):
+                self.messages.append(self.socket.recv_multipart())
+        self.socket.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.stop()
+
+
+def play(folder: Path, receiver: Receiver, log: Path, shift: Shift) -> tuple[Player, list[list[bytes]], str]:
+    with Player(Capture.read(folder), receiver.address, log, speed=500, shift=shift) as player:
+        subscriber = Subscriber(player.kv_endpoint)
+        subscriber.start()
+        urllib.request.urlopen(f"{player.url}/metrics").read()
+        assert player.wait_attached(10)
+        player.play()
+        subscriber.done.set()
+        subscriber.join()
+        metrics = urllib.request.urlopen(f"{player.url}/metrics").read().decode()
+    return player, subscriber.messages, metrics
+
+
+def test_unshifted_everything_is_the_recording(run1: Path, receiver: Receiver, tmp_path: Path) -> None:
+    capture, log = Capture.read(run1), tmp_path / "log.jsonl"
+    player, messages, metrics = play(run1, receiver, log, "none")
+    assert receiver.bodies == [e.body for e in capture.exports]
+    assert messages == [[m.topic, m.seq.to_bytes(8, "big"), m.payload] for m in capture.kv]
+    assert sorted(log.read_bytes().splitlines()) == sorted(
+        (run1 / "requests.jsonl").read_bytes().splitlines()
+    )
+    assert metrics == shift_metrics(capture.scrapes[-1].text, capture.scrapes[-1].time_ns, 0)
+    assert player.counts == {"exports": 34, "KV messages": 244, "metrics texts": 12, "log lines": 175}
+
+
+def spans(bodies: list[bytes]) -> dict[bytes, tuple[int, int]]:
+    return {
+        span.span_id: (span.start_time_unix_nano, span.end_time_unix_nano)
+        for body in bodies
+        for rs in ExportTraceServiceRequest.FromString(body).resource_spans
+        for ss in rs.scope_spans
+        for span in ss.spans
+    }
+
+
+def test_shifted_all_times_move_alike_and_ids_stay(run1: Path, receiver: Receiver, tmp_path: Path) -> None:
+    capture, log = Capture.read(run1), tmp_path / "log.jsonl"
+    player, messages, metrics = play(run1, receiver, log, "now")
+    shift = player.shift_ns
+    before, after = spans([e.body for e in capture.exports]), spans(receiver.bodies)
+    assert after == {i: (start + shift, end + shift) for i, (start, end) in before.items()}
+    assert max(end for _, end in after.values()) <= time.time_ns()
+    for message, recorded in zip(messages, capture.kv, strict=True):
+        old, new = decode_batch(recorded.payload), decode_batch(message[2])
+        assert new.events == old.events
+        assert new.ts - old.ts == pytest.approx(shift / 1e9, abs=1e-3)
+    for line, old_line in zip(log.read_text().splitlines(), capture.log, strict=True):
+        entry, old_entry = json.loads(line), json.loads(old_line.line)
+        assert entry.pop("sent_unix_ns") == old_entry.pop("sent_unix_ns") + shift
+        assert entry["response_id"] == old_entry["response_id"]
+        assert entry.get("usage") == old_entry.get("usage")
+    old = capture.scrapes[-1].text.splitlines()
+    new = metrics.splitlines()
+    assert len(old) == len(new)
+    start = next(float(x.split()[1]) for x in old if x.startswith("process_start_time_seconds "))
+    moved = next(x.split() for x in new if x.startswith("process_start_time_seconds "))
+    assert float(moved[1]) == pytest.approx(start + shift / 1e9, abs=1e-3)
+    assert int(moved[2]) == (capture.scrapes[-1].time_ns + shift) // 1_000_000
+
+
+def test_the_replay_socket_answers_like_vllms(run1: Path, receiver: Receiver, tmp_path: Path) -> None:
+    capture = Capture.read(run1)
+    with Player(capture, receiver.address, tmp_path / "log.jsonl", speed=500, shift="none") as player:
+        player.play()
+        dealer = zmq.Context.instance().socket(zmq.DEALER)
+        dealer.connect(player.replay_endpoint)
+        answers: list[list[bytes]] = []
+        deadline = time.monotonic() + 10
+        while len(answers) != 45 and time.monotonic() < deadline:  # the port's thread may still be publishing
+            answers = []
+            dealer.send_multipart([b"", (200).to_bytes(8, "big")])
+            while not answers or answers[-1][2] != b"\xff" * 8:
+                assert dealer.poll(5000)
+                answers.append(dealer.recv_multipart())
+        dealer.close()
+    assert answers[:-1] == [[b"", m.topic, m.seq.to_bytes(8, "big"), m.payload] for m in capture.kv[200:]]
+    assert answers[-1] == [b"", b"", b"\xff" * 8, b""]
+
+
+def test_the_server_says_what_was_recorded_of_it(run1: Path, receiver: Receiver, tmp_path: Path) -> None:
+    with Player(Capture.read(run1), receiver.address, tmp_path / "log.jsonl") as player:
+        pages = {p: json.load(urllib.request.urlopen(player.url + p)) for p in ("/version", "/v1/models")}
+        assert pages["/version"] == {"version": "0.32.0"}
+        assert pages["/v1/models"]["data"][0]["id"] == "tiny-llama"
+        assert json.load(urllib.request.urlopen(f"{player.url}/kv_event_sources"))["0"]["topic"] == "kv@tiny"
+        assert player.capture.service_name == "vllm-tiny"
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        (None, "is no folder"),
+        ({}, "holds no capture"),
+        ({"requests.jsonl": "not json\n"}, "requests.jsonl, line 1 cannot be read"),
+        ({"scrapes.jsonl": '{"file": "metrics/none.txt", "end_unix_ns": 1}\n'}, "none.txt is missing"),
+        ({"kv_events.jsonl": '{"recv_unix_ns": 1, "frames_b64": ["AA=="]}\n'}, "kv_events.jsonl, line 1"),
+    ],
+)
+def test_odd_folders_are_one_clear_line(files: dict[str, str] | None, words: str, tmp_path: Path) -> None:
+    folder = tmp_path / "capture"
+    if files is not None:
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    with pytest.raises(UserError, match=words):
+        Capture.read(folder)
