@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from urllib.parse import unquote, urlsplit
 
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
-from clickhouse_connect.driver.exceptions import ClickHouseError
+from clickhouse_connect.driver.exceptions import Error
+from clickhouse_connect.driver.httputil import get_pool_manager
 
 from cachemodel.errors import UsageError, UserError
 
 EXAMPLE = "http://user:password@host:8123/database"
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+AUTHENTICATION_FAILED, UNKNOWN_DATABASE = 516, 81
+
+# What it logs it raises, too; without a handler it would print on the terminal of a person who is told by us.
+logging.getLogger("clickhouse_connect").addHandler(logging.NullHandler())
 
 
 def connect(dsn: str, *, timeout_s: float = 300.0) -> Client:
@@ -34,20 +41,22 @@ def connect(dsn: str, *, timeout_s: float = 300.0) -> Client:
             compress=False,
             send_receive_timeout=timeout_s,
             query_limit=0,
+            # a pool of its own keeps the environment's http_proxy out
+            pool_mgr=get_pool_manager() if parts.hostname in LOOPBACK else None,
         )
-    except ClickHouseError as error:
+    except Error as error:
         raise UserError(_reason(error, dsn)) from None
 
 
-def _reason(error: ClickHouseError, dsn: str) -> str:
-    text, shown = str(error), _shown(dsn)
-    if "516" in text or "AUTHENTICATION" in text:
+def _reason(error: Error, dsn: str) -> str:
+    shown = _shown(dsn)
+    if error.code == AUTHENTICATION_FAILED:
         return f"the store at {shown} refuses the user or password"
-    if "UNKNOWN_DATABASE" in text or "Code: 81" in text:
+    if error.code == UNKNOWN_DATABASE:
         return f"the store at {shown} has no such database; create it there, or name another"
-    if "refused" in text or "resolve" in text or "timed out" in text or "Max retries" in text:
+    if error.code is None:  # no answer of ClickHouse's
         return f"no store answers at {shown}; is it running, and is the address right?"
-    return f"the store at {shown} cannot be used: {text.splitlines()[0][:300]}"
+    return f"the store at {shown} cannot be used: {str(error).splitlines()[0][:300]}"
 
 
 def _shown(dsn: str) -> str:

@@ -1,26 +1,35 @@
 """The embedded store: one process owns a directory, everybody else speaks HTTP to it.
 
 `server.json` in the directory says who owns it: {pid, port, password}. Only the owner's user can read it.
+
+Whoever uses the store holds a shared lock on `users.lock`; the kernel takes it back however a process ends. A store
+that was started for its users ends when it gets that lock for itself, and nobody joins it on its way out.
 """
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
+import http.client
 import json
 import os
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from cachemodel.errors import UserError
 
 DATABASE = "hitmap"
 START_TIMEOUT_S = 60.0
+
+
+class DirectoryTakenError(UserError):
+    """Another process owns the store's directory, or is about to; `ensure` knows it by the exit code."""
+
+    exit_code = os.EX_TEMPFAIL
 
 
 def home() -> Path:
@@ -46,13 +55,21 @@ class Owner:
         """DSN of a reader, who can look and not touch."""
         return f"http://127.0.0.1:{self.port}/{DATABASE}"
 
+    @property
+    def display_name(self) -> str:
+        """What the owner calls itself on its port: after a crash another process may listen there."""
+        return f"hitmap-{self.pid}"
+
     def answers(self) -> bool:
-        """Whether a store listens on the owner's port."""
+        """Whether it is the owner that listens on its port."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ping", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
+            connection.request("GET", "/ping")
+            return connection.getresponse().getheader("X-ClickHouse-Server-Display-Name") == self.display_name
+        except (OSError, http.client.HTTPException):
             return False
+        finally:
+            connection.close()
 
 
 def owner_file(directory: Path) -> Path:
@@ -75,11 +92,30 @@ def find_owner(directory: Path) -> Owner | None:
     return owner if owner.answers() else None
 
 
-class Embedded:
-    """A store to talk to; closing it ends the store's process only if this object started it."""
+def open_users_lock(directory: Path) -> IO[str]:
+    """The file that users of the store in `directory` lock; raises UserError when there cannot be one."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return (directory / "users.lock").open("a")
+    except OSError as error:
+        raise UserError(f"the store directory {directory} cannot be used: {error.strerror}") from None
 
-    def __init__(self, owner: Owner, process: subprocess.Popen[str] | None = None) -> None:
+
+def sole_user(lock: IO[str]) -> bool:
+    """Take the users' lock for oneself alone, without waiting; whether that worked."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class Embedded:
+    """A store to talk to, there until this object is closed or its process ends."""
+
+    def __init__(self, owner: Owner, lock: IO[str], process: subprocess.Popen[str] | None = None) -> None:
         self.owner = owner
+        self._lock = lock
         self._process = process
 
     @property
@@ -88,16 +124,23 @@ class Embedded:
         return self.owner.dsn
 
     @property
+    def reader_dsn(self) -> str:
+        """DSN of a reader."""
+        return self.owner.reader_dsn
+
+    @property
     def pid(self) -> int:
         """Process that owns the directory."""
         return self.owner.pid
 
     def close(self) -> None:
-        """Let the store finish and wait for it."""
-        if self._process and self._process.stdin:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-            self._process.wait(timeout=60)
+        """Leave the store. One that we started and nobody else uses is ended, and waited for."""
+        if self._lock.closed:
+            return
+        with self._lock:
+            if self._process and sole_user(self._lock):
+                self._process.terminate()
+                self._process.wait(timeout=60)
 
     def __enter__(self) -> Embedded:
         return self
@@ -109,46 +152,61 @@ class Embedded:
 
 
 def ensure(directory: Path | None = None) -> Embedded:
-    """The store of `directory` (default: below `home()`): the one that runs, else one started as a child.
+    """The store of `directory` (default: below `home()`): the one that runs, else one started now.
 
-    A child lives as long as this process: it watches its standard input, which closes with us, however we end.
-    Raises UserError with the child's own words when it does not come up.
+    A store that was started so ends after its last user. Raises UserError with its own words when it does not come up.
     """
     directory = directory or home() / "store"
-    if owner := find_owner(directory):
-        return Embedded(owner)
-    log = _log(directory)
-    command = ["store", "serve", "--dir", str(directory), "--port", "0", "--with-parent"]
-    with log.open("w") as words:
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-m", "hitmap", *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=words,
-            text=True,
-            start_new_session=True,  # a Ctrl-C in the terminal is ours to handle: the store goes after the collector
-        )
     deadline = time.monotonic() + START_TIMEOUT_S
+    lock = open_users_lock(directory)
+    try:
+        _join(directory, lock, deadline)
+        return _find_or_start(directory, lock, deadline)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _join(directory: Path, lock: IO[str], deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise UserError(f"the store in {directory} is stopping and does not come to an end") from None
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _find_or_start(directory: Path, lock: IO[str], deadline: float) -> Embedded:
+    process = None
     while time.monotonic() < deadline:
-        if process.poll() is not None:
-            # Somebody else may have won the race for the directory.
-            if owner := find_owner(directory):
-                return Embedded(owner)
-            said = log.read_text().strip().splitlines()
-            reason = said[-1].removeprefix("hitmap: ") if said else f"exit code {process.returncode}"
-            raise UserError(f"the embedded store did not start: {reason}")
-        owner = find_owner(directory)
-        if owner and owner.pid == process.pid:
-            return Embedded(owner, process)
+        if owner := find_owner(directory):
+            return Embedded(owner, lock, process if process and process.pid == owner.pid else None)
+        if process is None:
+            process = _start(directory)
+        elif process.poll() not in (None, DirectoryTakenError.exit_code):
+            raise UserError(f"the embedded store did not start: {_last_words(directory, process.returncode)}")
         time.sleep(0.05)
-    process.kill()
+    if process and process.poll() is None:
+        process.kill()
     raise UserError(f"the embedded store in {directory} did not answer within {START_TIMEOUT_S:.0f} s")
 
 
-def _log(directory: Path) -> Path:
-    """Where a child's complaints go."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise UserError(f"the store directory {directory} cannot be used: {error.strerror}") from None
-    return directory / "store.log"
+def _start(directory: Path) -> subprocess.Popen[str]:
+    command = ["store", "serve", "--dir", str(directory), "--port", "0", "--while-used"]
+    with (directory / "store.log").open("w") as log:
+        return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            [sys.executable, "-m", "hitmap", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            text=True,
+            start_new_session=True,  # a Ctrl-C in the terminal is ours to handle: the store goes after its users
+        )
+
+
+def _last_words(directory: Path, code: int | None) -> str:
+    said = (directory / "store.log").read_text().strip().splitlines()
+    return said[-1].removeprefix("hitmap: ") if said else f"exit code {code}"

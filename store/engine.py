@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,31 +21,32 @@ import chdb
 
 READER_HANDLES = 6
 WRITER_HANDLES = 4
+# Callers of a pool that may wait for a handle, each in a thread: with those that hold one they fit into the 40 threads
+# of Starlette's pool, so that readers in a queue keep no writer out.
+WAITING = 14
 HANDLE_WAIT_S = 20.0
 # Formats whose blocks can be sent one after the other; any other has a head or a tail and is built whole.
 STREAMABLE = frozenset(
-    {"Native", "TabSeparated", "TSV", "TSVRaw", "CSV", "RowBinary", "JSONEachRow", "JSONLines"}
+    {"CSV", "JSONEachRow", "JSONLines", "Native", "RowBinary", "TSV", "TSVRaw", "TabSeparated"}
 )
 
 _SELECT = re.compile(r"\s*\(*\s*(SELECT|WITH)\b", re.IGNORECASE)  # the only statements that can be streamed
 _SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CODE = re.compile(r"Code: (\d+)\. (DB::Exception.*)", re.DOTALL)
+_CODE = re.compile(r"Code: (\d+)\. DB::Exception: (.*)", re.DOTALL)
 
 
 class EngineError(Exception):
-    """ClickHouse refused or failed a statement; `code` is ClickHouse's error code."""
+    """ClickHouse, or what stands for it here, refused or failed a statement; `code` is ClickHouse's error code."""
 
-    def __init__(self, message: str, code: int = 1002) -> None:
-        super().__init__(message)
+    def __init__(self, code: int, text: str, name: str = "") -> None:
+        super().__init__(f"Code: {code}. DB::Exception: {text}" + (f" ({name})" if name else ""))
         self.code = code
 
     @classmethod
     def of(cls, error: Exception) -> EngineError:
-        """The engine's own message and code out of what the binding raised."""
+        """The engine's own code and words out of what the binding raised."""
         found = _CODE.search(str(error))
-        if not found:
-            return cls(str(error))
-        return cls(f"Code: {found[1]}. {found[2].strip()}", int(found[1]))
+        return cls(int(found[1]), found[2].strip()) if found else cls(1002, str(error), "UNKNOWN_EXCEPTION")
 
 
 @dataclass(frozen=True)
@@ -54,32 +56,68 @@ class Limits:
     memory: of all queries and caches together; a query that would pass it fails and leaves the process alive.
     query_memory: of one reader's query.
     query_seconds: how long one reader's query may run.
+    query_threads: how many threads one reader's query may use.
     """
 
     memory: int = 4_000_000_000
     query_memory: int = 2_000_000_000
     query_seconds: int = 120
+    query_threads: int = 8
+
+    @property
+    def of_a_reader(self) -> dict[str, int]:
+        """The settings of a reader's handle; 0 would mean no limit."""
+        return {
+            "max_memory_usage": self.query_memory,
+            "max_execution_time": self.query_seconds,
+            "max_threads": self.query_threads,
+        }
+
+
+class _Pool:
+    """Handles that serve one call at a time."""
+
+    def __init__(self, handles: list[Any]) -> None:
+        self._free: queue.LifoQueue[Any] = queue.LifoQueue()
+        for handle in handles:
+            self._free.put(handle)
+        self._waiting = threading.BoundedSemaphore(WAITING)
+
+    @contextmanager
+    def handle(self) -> Iterator[Any]:
+        """A handle for the time of the context; raises EngineError when too many wait for one, or for too long."""
+        handle = self._take()
+        try:
+            yield handle
+        finally:
+            self._free.put(handle)
+
+    def _take(self) -> Any:
+        busy = EngineError(
+            202, "every query handle is busy; try again later", "TOO_MANY_SIMULTANEOUS_QUERIES"
+        )
+        if not self._waiting.acquire(blocking=False):
+            raise busy
+        try:
+            return self._free.get(timeout=HANDLE_WAIT_S)
+        except queue.Empty:
+            raise busy from None
+        finally:
+            self._waiting.release()
 
 
 class Engine:
     """Owns `directory` for the life of the object; raises RuntimeError when another process owns it."""
 
     def __init__(self, directory: Path, limits: Limits | None = None) -> None:
-        limits = limits or Limits()
-        self._path = f"{directory}?max_server_memory_usage={limits.memory}&mark_cache_size=268435456"
-        self._readers: queue.LifoQueue[Any] = queue.LifoQueue()
-        self._writers: queue.LifoQueue[Any] = queue.LifoQueue()
-        self._handles = []
-        for pool, count in ((self._writers, WRITER_HANDLES), (self._readers, READER_HANDLES)):
-            for _ in range(count):
-                handle = chdb.connect(self._path)  # type: ignore[no-untyped-call]
-                self._handles.append(handle)
-                pool.put(handle)
-        for handle in list(self._readers.queue):
-            handle.query(
-                f"SET max_memory_usage = {limits.query_memory}, max_execution_time = {limits.query_seconds},"
-                " allow_introspection_functions = 0, readonly = 2"
-            )
+        self.limits = limits or Limits()
+        path = f"{directory}?max_server_memory_usage={self.limits.memory}&mark_cache_size=268435456"
+        self._handles = [chdb.connect(path) for _ in range(READER_HANDLES + WRITER_HANDLES)]  # type: ignore[no-untyped-call]
+        readers, writers = self._handles[:READER_HANDLES], self._handles[READER_HANDLES:]
+        bounds = ", ".join(f"{name} = {value}" for name, value in self.limits.of_a_reader.items())
+        for handle in readers:
+            handle.query(f"SET {bounds}, readonly = 2")
+        self._readers, self._writers = _Pool(readers), _Pool(writers)
 
     def close(self) -> None:
         """Close every handle; the directory is free afterwards."""
@@ -87,26 +125,22 @@ class Engine:
             handle.close()
 
     @contextmanager
-    def _handle(self, writer: bool, database: str | None, settings: Mapping[str, str]) -> Iterator[Any]:
-        pool = self._writers if writer else self._readers
-        try:
-            handle = pool.get(timeout=HANDLE_WAIT_S)
-        except queue.Empty:
-            raise EngineError(
-                "Code: 202. DB::Exception: every query handle is busy; try again later "
-                "(TOO_MANY_SIMULTANEOUS_QUERIES)",
-                202,
-            ) from None
-        try:
-            with _engine_errors():
-                handle.query(f"USE {quote_name(database or 'default')}")
-                if settings:
-                    handle.query(f"SET {assignments(settings)}")
-            yield handle
-        finally:
-            if settings:
-                handle.query("SET " + ", ".join(f"{name} = DEFAULT" for name in settings))
-            pool.put(handle)
+    def _handle(self, writer: bool, database: str, settings: Mapping[str, str]) -> Iterator[Any]:
+        """A handle with `database` and `settings` in force; both are gone from it afterwards."""
+        if unknown := [name for name in settings if not _SETTING_NAME.fullmatch(name)]:
+            raise EngineError(115, f"{unknown[0]!r} is no setting", "UNKNOWN_SETTING")
+        with (self._writers if writer else self._readers).handle() as handle, _engine_errors():
+            handle.query(f"USE {quote_name(database)}")
+            if not settings:
+                yield handle
+                return
+            try:
+                handle.query("SET " + ", ".join(f"{k} = {quote_text(v)}" for k, v in settings.items()))
+                yield handle
+            finally:
+                # DEFAULT would be the engine's, and lift what binds this handle
+                kept = {} if writer else self.limits.of_a_reader
+                handle.query("SET " + ", ".join(f"{k} = {kept.get(k, 'DEFAULT')}" for k in settings))
 
     def query(
         self,
@@ -114,7 +148,7 @@ class Engine:
         output_format: str,
         *,
         writer: bool = False,
-        database: str | None = None,
+        database: str = "default",
         params: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> Iterator[bytes]:
@@ -123,7 +157,7 @@ class Engine:
         Raises EngineError before the first block, or between blocks when the statement fails half way.
         """
         bound = dict(params or {})
-        with self._handle(writer, database, settings or {}) as handle, _engine_errors():
+        with self._handle(writer, database, settings or {}) as handle:
             if output_format in STREAMABLE and _SELECT.match(sql):
                 with handle.send_query(sql, output_format, params=bound) as stream:
                     for block in stream:
@@ -138,18 +172,15 @@ class Engine:
         input_format: str,
         data: bytes,
         *,
-        database: str | None = None,
+        database: str = "default",
         settings: Mapping[str, str] | None = None,
     ) -> int:
-        """Insert `data` by an INSERT statement without its FORMAT clause; return the rows written.
+        """Insert `data` by an INSERT statement without its FORMAT clause; return the rows written, views included.
 
         All or nothing for one partition of one table; raises EngineError.
         """
-        if settings:
-            sql = f"{sql} SETTINGS {assignments(settings)}"
         with (
-            self._handle(True, database, {}) as handle,
-            _engine_errors(),
+            self._handle(True, database, settings or {}) as handle,
             handle.send_insert(sql, input_format) as stream,
         ):
             stream.append(data)
@@ -172,11 +203,3 @@ def quote_name(name: str) -> str:
 def quote_text(text: str) -> str:
     """`text` as a ClickHouse string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def assignments(settings: Mapping[str, str]) -> str:
-    """`a = '1', b = 'x'` for SET and SETTINGS; raises EngineError for a name that is not an identifier."""
-    for name in settings:
-        if not _SETTING_NAME.fullmatch(name):
-            raise EngineError(f"Code: 115. DB::Exception: {name!r} is no setting (UNKNOWN_SETTING)", 115)
-    return ", ".join(f"{name} = {quote_text(value)}" for name, value in settings.items())

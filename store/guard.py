@@ -1,153 +1,146 @@
 """What a reader may ask: an allow-list decided on the engine's own parse of the statement.
 
-The engine prints its syntax tree (`EXPLAIN AST`); the statement must be of a kind known here, every function and table
-in it known to stay inside the database. What is not known is refused: a reader who misses something gets a clear error,
-and a statement of a kind that a later engine brings does not slip through.
+The engine hands its syntax tree out as JSON (`parseQueryToJSON`). Every node must be of a kind known here, every
+function and table in it known to stay inside the database, every setting known to shape the answer and lift no limit.
+What is not known is refused: a reader who misses something gets a clear error, and what a later engine brings does not
+slip through.
+
+Beside the obvious doors, chDB has these: `readonly` stops neither INTO OUTFILE nor file(); the database `default` is an
+overlay of the file system, so that default.`/etc/passwd` is a table; the table function python() reads this process.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
 
+from store import guard_lists as lists
 from store.engine import EngineError, quote_text
 
-STATEMENTS = frozenset(
-    {
-        "SelectWithUnionQuery",
-        "ShowTables",
-        "ShowColumns",
-        "ShowFunctions",
-        "ShowCreateTableQuery",
-        "ShowCreateDatabaseQuery",
-        "DescribeQuery",
-        "ExistsTableQuery",
-        "ExistsDatabaseQuery",
-        "Explain",
-    }
-)
-# Table functions that make rows out of nothing or out of a subquery that is checked like any other.
-TABLE_FUNCTIONS = frozenset(
-    {"numbers", "numbers_mt", "zeros", "generate_series", "generateSeries", "values", "view"}
-)
-# Functions that share their name with a table function and are harmless in an expression.
-PLAIN_FUNCTIONS = frozenset({"format", "values", "numbers", "null"})
-# Ordinary functions that read files, other tables or the inside of the server, or that hold a handle for nothing.
-FORBIDDEN_FUNCTION = re.compile(
-    r"(?i)(file|dict(Get|Has|IsIn).*|joinGet.*|catboostEvaluate|addressTo.*|sleep.*|getServerSetting|getServerPort"
-    r"|hostName|fqdn|filesystem.*|show.*Certificate|ai[A-Z].*|hasColumnInTable|nonDeterministic.*)"
-)
-# What stock clients look up when they connect, and what a person may need to understand the store.
-SYSTEM_TABLES = frozenset(
-    {
-        "build_options",
-        "columns",
-        "data_skipping_indices",
-        "data_type_families",
-        "databases",
-        "formats",
-        "functions",
-        "numbers",
-        "one",
-        "parts",
-        "parts_columns",
-        "settings",
-        "table_engines",
-        "table_functions",
-        "tables",
-        "time_zones",
-    }
-)
-SYSTEM_DATABASES = frozenset({"system", "information_schema"})
-# A reader's own settings may shape an answer, not lift a limit or open a door.
-FORBIDDEN_SETTING = re.compile(
-    r"(?i)(readonly|allow_.*|.*memory.*|max_execution_time.*|timeout_overflow_mode|max_concurrent.*|.*_for_user"
-    r"|.*_path|format_schema.*|s3_.*|url_.*|.*external.*|log_.*|.*cache.*|distributed.*|ai_.*|workload|priority)"
-)
+BAD_ARGUMENTS = 36  # what parseQueryToJSON answers to a valid statement that it has no JSON for
 
-_NODE = re.compile(r"( *)([A-Za-z_]+)(?: (.*?))?(?: \(alias .*\))?(?: \(children \d+\))?")
+_AST_LINE = re.compile(r" *(\w+).*")
+_OUR_FUNCTIONS = """
+SELECT DISTINCT if(f.case_insensitive, lower(f.name), f.name)
+FROM system.functions AS f
+LEFT JOIN system.functions AS target ON target.name = f.alias_to
+WHERE if(f.alias_to = '', f.categories, target.categories) IN ({categories})
+"""
+_COMBINATORS = "SELECT name FROM system.aggregate_function_combinators ORDER BY length(name) DESC"
 
 Ask = Callable[[str], str]
 
 
-class Node(NamedTuple):
-    """One line of EXPLAIN AST."""
-
-    kind: str
-    name: str
-    parent: str
-
-
 class Guard:
-    """Checks readers' statements on an engine; an `ask` runs a statement there and returns raw text."""
+    """Checks readers' statements; `ask` runs one of ours on the engine and returns its raw text.
 
-    def __init__(self, ask: Ask) -> None:
-        self._table_functions = (
-            frozenset(ask("SELECT name FROM system.table_functions").split()) - PLAIN_FUNCTIONS
+    at_most: settings that limit a reader, and the values in force, which a reader may lower.
+    """
+
+    def __init__(self, ask: Ask, at_most: Mapping[str, int]) -> None:
+        categories = ", ".join(map(quote_text, sorted(lists.FUNCTION_CATEGORIES)))
+        self._functions = (
+            frozenset(ask(_OUR_FUNCTIONS.format(categories=categories)).split()) | lists.FUNCTIONS
         )
+        self._combinators = tuple(ask(_COMBINATORS).split())
+        self._ask = ask
+        self._at_most = at_most
 
-    def check(self, sql: str, database: str, ask: Ask) -> None:
-        """Raise EngineError (ClickHouse's ACCESS_DENIED) unless a reader may run `sql` in `database`.
+    def check(self, sql: str) -> None:
+        """Raise EngineError unless a reader may run `sql`: ClickHouse's ACCESS_DENIED, or its word on the syntax."""
+        try:
+            tree = json.loads(self._ask(f"SELECT parseQueryToJSON({quote_text(sql)})"))
+        except EngineError as error:
+            if error.code != BAD_ARGUMENTS:
+                raise
+            self._check_plain(sql)
+        else:
+            for node in _nodes(tree):
+                self._check_node(node)
 
-        ask: knows the values of the statement's parameters; what is asked only parses `sql`. formatQuerySingleLine
-        fails on more than one statement, which the engine would otherwise run all.
-        """
-        normal = ask(f"SELECT formatQuerySingleLine({quote_text(sql)})")
-        nodes = list(_nodes(ask("EXPLAIN AST " + sql)))
-        if nodes[0].kind not in STATEMENTS:
-            _refuse("a reader may only SELECT, SHOW, DESCRIBE, EXISTS and EXPLAIN")
-        for node in nodes:
-            if node.kind == "Literal" and node.parent in STATEMENTS:
-                _refuse("INTO OUTFILE writes files")
-            if node.kind == "Function":
-                self._check_function(node)
-            if node.kind in ("TableIdentifier", "Identifier"):
-                _check_table(node, database)
-            if node.kind == "Set":
-                for name in _settings_in(normal):
-                    check_setting(name)
+    def check_setting(self, name: str, value: Any) -> None:
+        """Raise EngineError unless a reader may give this setting this value (None: its default)."""
+        if name in self._at_most:
+            if not str(value).isdecimal() or not 0 < int(value) <= self._at_most[name]:
+                refuse(f"a reader may set {name} from 1 to {self._at_most[name]}")
+        elif not lists.SETTING.fullmatch(name):
+            refuse(f"a reader may not change the setting {name}")
 
-    def _check_function(self, node: Node) -> None:
-        if node.parent == "TableExpression" and node.name not in TABLE_FUNCTIONS:
-            _refuse(f"the table function {node.name} leaves the database")
-        if node.name in self._table_functions - TABLE_FUNCTIONS or FORBIDDEN_FUNCTION.fullmatch(node.name):
-            _refuse(f"the function {node.name} leaves the database")
+    def _check_plain(self, sql: str) -> None:
+        """DESCRIBE, EXISTS and SHOW CREATE of a table by its name: nothing else may hang below them."""
+        self._ask(f"SELECT formatQuerySingleLine({quote_text(sql)})")  # fails on more than one statement
+        tree = self._ask("EXPLAIN AST " + sql)
+        kind, *below = (_AST_LINE.sub(r"\1", line) for line in tree.splitlines())
+        if kind not in lists.PLAIN_STATEMENTS:
+            refuse("a reader may only SELECT, SHOW, DESCRIBE, EXISTS and EXPLAIN")
+        if not lists.PLAIN_NODES.issuperset(below) or any(name in tree.lower() for name in lists.OVERLAYS):
+            refuse("a reader may describe a table by its name, and no more")
 
+    def _check_node(self, node: Mapping[str, Any]) -> None:
+        kind = node["type"]
+        if kind not in lists.NODES:
+            refuse(f"a reader may only SELECT, SHOW, DESCRIBE, EXISTS and EXPLAIN, not {kind}")
+        if "out_file" in node:
+            refuse("INTO OUTFILE writes files")
+        if kind == "TableExpression" and (function := node.get("table_function")):
+            if function["name"] not in lists.TABLE_FUNCTIONS:
+                refuse(f"the table function {function['name']} leaves the database")
+        elif kind == "Function" and node["name"] not in lists.TABLE_FUNCTIONS:
+            self._check_function(node["name"])
+        elif kind == "ColumnsApplyTransformer" and "func_name" in node:
+            self._check_function(node["func_name"])
+        elif kind in ("TableIdentifier", "Identifier"):
+            _check_name(node)
+        elif kind == "SetQuery":
+            for change in node.get("changes", ()):
+                self.check_setting(change["name"], change["value"].get("value"))
+            for name in node.get("default_settings", ()):
+                self.check_setting(name, None)
 
-def check_setting(name: str) -> None:
-    """Raise EngineError when a reader may not change this setting."""
-    if FORBIDDEN_SETTING.fullmatch(name):
-        _refuse(f"a reader may not change the setting {name}")
-
-
-def _nodes(tree: str) -> Iterator[Node]:
-    above: list[str] = []
-    for line in tree.splitlines():
-        found = _NODE.fullmatch(line.rstrip())
-        if not found:
-            _refuse(f"the engine's parse is not understood: {line.strip()!r}")
-        depth = len(found[1])
-        above[depth:] = [found[2]]
-        yield Node(found[2], (found[3] or "").strip(), above[depth - 1] if depth else "")
-
-
-def _check_table(node: Node, database: str) -> None:
-    parts = node.name.replace("`", "").lower().split(".")
-    if node.kind == "TableIdentifier" and len(parts) == 1:
-        parts = [database.lower(), *parts]
-    if len(parts) > 1 and parts[0] in SYSTEM_DATABASES and parts[1] not in SYSTEM_TABLES:
-        _refuse(f"{node.name} is not open to readers")
-
-
-def _settings_in(normal_sql: str) -> list[str]:
-    """Names before `=` after any SETTINGS: more names than settings do no harm, they are only looked up."""
-    return [
-        name
-        for part in re.split(r"(?i)\bSETTINGS\b", normal_sql)[1:]
-        for name in re.findall(r"[`\"]?([A-Za-z_]\w*)[`\"]?\s*=", part)
-    ]
+    def _check_function(self, name: str) -> None:
+        """A function that is known, or an aggregate that is, with combinators: quantileTDigestIfMerge."""
+        base = name
+        while base not in self._functions and base.lower() not in self._functions:
+            for combinator in self._combinators:
+                if base.endswith(combinator) and base != combinator:
+                    base = base.removesuffix(combinator)
+                    break
+            else:
+                refuse(f"the function {name} is not open to readers")
 
 
-def _refuse(why: str) -> NoReturn:
-    raise EngineError(f"Code: 497. DB::Exception: Not enough privileges: {why}. (ACCESS_DENIED)", 497)
+def check_database(name: str) -> None:
+    """Raise EngineError when a reader may not make this database the current one."""
+    if name.lower() in lists.OVERLAYS | lists.SYSTEM_DATABASES:
+        refuse(f"a reader may not work in the database {name}")
+
+
+def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
+    """Every node of the tree; the settings of EXPLAIN itself, which only choose what it prints, are left out."""
+    if isinstance(tree, list):
+        for branch in tree:
+            yield from _nodes(branch)
+    elif isinstance(tree, dict):
+        if "type" in tree:
+            yield tree
+        for key, branch in tree.items():
+            if not (tree.get("type") == "ExplainQuery" and key == "settings"):
+                yield from _nodes(branch)
+
+
+def _check_name(node: Mapping[str, Any]) -> None:
+    """A column's or a table's name, which stands right of IN, too."""
+    if node.get("children"):
+        refuse("a parameter cannot be a name")
+    database, *rest = (part.lower() for part in node.get("name_parts", ()) or ("",))
+    if database in lists.OVERLAYS:
+        refuse(f"the database {database} is not open to readers")
+    if database in lists.SYSTEM_DATABASES and rest[0] not in lists.SYSTEM_TABLES:
+        refuse(f"{node['name']} is not open to readers")
+
+
+def refuse(why: str) -> NoReturn:
+    """Raise ClickHouse's ACCESS_DENIED."""
+    raise EngineError(497, f"Not enough privileges: {why}.", "ACCESS_DENIED")

@@ -6,6 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from importlib import resources
+from itertools import pairwise
 
 from clickhouse_connect.driver.client import Client
 
@@ -23,6 +24,9 @@ ENGINE = MergeTree
 ORDER BY number
 """
 
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_TOKEN = re.compile(rf"{_COMMENT.pattern}|'(?:[^'\\]|\\.)*'|`[^`]*`|\"[^\"]*\"|;", re.DOTALL)
+
 
 @dataclass(frozen=True)
 class Migration:
@@ -39,8 +43,10 @@ class Migration:
 
     @property
     def statements(self) -> list[str]:
-        """The file's statements: each ends with a semicolon at the end of a line."""
-        return [s for part in re.split(r";[ \t]*(?:\n|$)", self.sql) if (s := part.strip())]
+        """The file's statements: each ends with a semicolon that stands neither in a text nor in a comment."""
+        ends = [token.end() for token in _TOKEN.finditer(self.sql) if token[0] == ";"]
+        parts = [self.sql[a:b] for a, b in pairwise([0, *ends, len(self.sql)])]
+        return [part.strip().removesuffix(";").rstrip() for part in parts if _COMMENT.sub("", part).strip()]
 
 
 def known() -> list[Migration]:

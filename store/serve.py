@@ -8,27 +8,37 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import threading
+import time
 from pathlib import Path
 from typing import IO
 
 import uvicorn
 
 from cachemodel.errors import UserError
-from store.embedded import DATABASE, Owner, find_owner, owner_file
+from store.embedded import (
+    DATABASE,
+    DirectoryTakenError,
+    Owner,
+    find_owner,
+    open_users_lock,
+    owner_file,
+    sole_user,
+)
 from store.engine import Engine, Limits
 from store.http import Interface
 
+USERS_CHECK_S = 0.5
 
-def serve(directory: Path, host: str, port: int, limits: Limits, *, with_parent: bool = False) -> None:
-    """Own `directory` and serve ClickHouse's HTTP interface until SIGTERM, SIGINT or, with_parent, until the standard
-    input closes.
+
+def serve(directory: Path, host: str, port: int, limits: Limits, *, while_used: bool = False) -> None:
+    """Own `directory` and serve ClickHouse's HTTP interface until SIGTERM, SIGINT or, with while_used, until nobody
+    uses the store any more.
 
     port: 0 takes any free one. Raises UserError when the directory or the port is taken.
     """
     if owner := find_owner(directory):
-        raise UserError(
+        raise DirectoryTakenError(
             f"the store in {directory} is already served by process {owner.pid} on port {owner.port}"
         )
     listener = _listen(host, port)
@@ -42,7 +52,7 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, with_parent:
             pass
         server = uvicorn.Server(
             uvicorn.Config(
-                Interface(engine, owner.password).app,
+                Interface(engine, owner, DATABASE).app,
                 http="httptools",
                 ws="none",
                 lifespan="off",
@@ -51,9 +61,11 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, with_parent:
                 timeout_graceful_shutdown=30,
             )
         )
+        if while_used:
+            threading.Thread(target=_end_after_last_user, args=(directory, server), daemon=True).start()
+        # uvicorn stops on SIGTERM, then raises it again for whoever comes next: that is us, and we are done
+        signal.signal(signal.SIGTERM, lambda *_: None)
         _introduce(directory, owner)
-        if with_parent:
-            threading.Thread(target=_end_with_parent, args=(server,), daemon=True).start()
         server.run(sockets=[listener])
     finally:
         owner_file(directory).unlink(missing_ok=True)
@@ -62,16 +74,19 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, with_parent:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    if host not in ("127.0.0.1", "::1", "localhost"):
+    if host not in ("127.0.0.1", "localhost"):
         raise UserError(
             "the embedded store listens on loopback only; put a ClickHouse server where others reach it"
         )
     try:
-        return socket.create_server((host, port))
+        listener = socket.create_server((host, port))
     except OSError as error:
         raise UserError(
             f"port {port} on {host} cannot be used ({error.strerror}); choose another with --port"
         ) from None
+    # asyncio does not set it on sockets that it was handed; without it each answer waits 40 ms for the client's ACK
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _lock(directory: Path) -> IO[str]:
@@ -81,7 +96,9 @@ def _lock(directory: Path) -> IO[str]:
         lock = (directory / "owner.lock").open("w")
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(f"the store in {directory} is owned by another process; end that one first") from None
+        raise DirectoryTakenError(
+            f"the store in {directory} is owned by another process; end that one first"
+        ) from None
     except OSError as error:
         raise UserError(f"the store directory {directory} cannot be used: {error.strerror}") from None
     return lock
@@ -115,7 +132,9 @@ def _write_private(file: Path, text: str) -> None:
     draft.rename(file)
 
 
-def _end_with_parent(server: uvicorn.Server) -> None:
-    sys.stdin.read()
+def _end_after_last_user(directory: Path, server: uvicorn.Server) -> None:
+    """Holds the users' lock from then on to the end of the process."""
+    lock = open_users_lock(directory)
+    while not sole_user(lock):
+        time.sleep(USERS_CHECK_S)
     server.should_exit = True
-    signal.raise_signal(signal.SIGTERM)

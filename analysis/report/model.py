@@ -71,7 +71,7 @@ class CounterLine:
 
 @dataclass(frozen=True, slots=True)
 class SetLine:
-    """One of the two sets. begin and end: ISO times, UTC. cached_unknown: requests where nothing tells cached tokens."""
+    """One of the two sets. begin and end: ISO times, UTC. cached_unknown: where nothing tells cached tokens."""
 
     name: str
     n: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -59,24 +58,18 @@ def command(
     """
     from analysis.report import json as as_data
     from analysis.report import text
-    from analysis.report.build import build
-    from analysis.report.reader import counters, deploy_time, label_names, read
-    from analysis.selection import around, parse_duration, parse_set
+    from analysis.report.compare import compare, compare_deploy
+    from analysis.selection import parse_duration
 
     if not 0 < quantile < 1:
         raise UsageError(f"a quantile lies between 0 and 1: write 0.99 for P99, not {quantile:g}")
-    if bool(deploy) == bool(set_a or set_b) or bool(set_a) != bool(set_b):
-        raise UsageError("say what to compare: --a SET --b SET, or --deploy NAME")
     with open_client(store) as client:
-        if deploy:
-            a, b = around(deploy_time(client, deploy), parse_duration(window), deploy)
+        if deploy and not (set_a or set_b):
+            report = compare_deploy(client, deploy, parse_duration(window), metric=metric, quantile=quantile)
+        elif set_a and set_b and not deploy:
+            report = compare(client, set_a, set_b, metric=metric, quantile=quantile)
         else:
-            labels, now = label_names(client), datetime.now(UTC)
-            a, b = (
-                parse_set(s or "", now=now, labels=labels, prefix=p) for s, p in ((set_a, "a"), (set_b, "b"))
-            )
-        before, after = read(client, a, metric), read(client, b, metric)
-        report = build((a.name, b.name), before, after, metric, quantile, counters(client, before, after))
+            raise UsageError("say what to compare: --a SET --b SET, or --deploy NAME")
     output = "json" if as_json else output
     if output == "text":
         if file:

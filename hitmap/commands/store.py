@@ -34,8 +34,8 @@ def command() -> None:
 @click.option(
     "--memory-mb", default=4000, show_default=True, help="Bound of all queries and caches together."
 )
-@click.option("--with-parent", is_flag=True, hidden=True)
-def serve(directory: Path | None, host: str, port: int, memory_mb: int, with_parent: bool) -> None:
+@click.option("--while-used", is_flag=True, hidden=True)
+def serve(directory: Path | None, host: str, port: int, memory_mb: int, while_used: bool) -> None:
     """Own a store directory and serve it until interrupted.
 
     The writer's password is in DIR/server.json, readable by you alone. Anybody else on this machine may read the
@@ -49,12 +49,12 @@ def serve(directory: Path | None, host: str, port: int, memory_mb: int, with_par
     from store.serve import serve as run
 
     directory = directory or home() / "store"
-    if not with_parent:
+    if not while_used:
         click.echo(
             f"hitmap store: {directory} on http://{host}:{port or '(any)'}, memory bound {memory_mb} MB",
             err=True,
         )
-    run(directory, host, port, Limits(memory=memory_mb * 1_000_000), with_parent=with_parent)
+    run(directory, host, port, Limits(memory=memory_mb * 1_000_000), while_used=while_used)
 
 
 @command.command()

@@ -1,12 +1,13 @@
 -- One row per LLM request: where its time went and where its prompt tokens came from.
--- Identity is (server, request_id, span_id); the finaliser replaces a row by delete + insert, nothing merges at read time.
+-- Identity is (server, request_id, span_id). The finaliser replaces a row by inserting the new one and deleting the old
+-- one, in that order, so that none is ever lost; nothing merges at read time.
 CREATE TABLE IF NOT EXISTS requests
 (
     time              DateTime64(6)            CODEC(Delta(8), ZSTD(1)) COMMENT 'arrival at the server',
     server            LowCardinality(String)   CODEC(ZSTD(1)),
     model             LowCardinality(String)   CODEC(ZSTD(1)),
-    dialect           LowCardinality(String)   CODEC(ZSTD(1)) COMMENT 'whose span or log this was read from',
-    request_id        String                   CODEC(ZSTD(1)),
+    dialect           LowCardinality(String)   CODEC(ZSTD(1)) COMMENT 'whose span this was read from; log: only a request log told of it',
+    request_id        String                   CODEC(ZSTD(1)) COMMENT 'the span id where the server gave none',
     span_id           UInt64                   CODEC(ZSTD(1)) COMMENT '0 where only a request log told of it',
 
     ttft_us           Nullable(Int64)          CODEC(T64, ZSTD(1)) COMMENT 'time to first token, as the server saw it',
@@ -31,12 +32,33 @@ CREATE TABLE IF NOT EXISTS requests
     client_ttft_us    Nullable(Int64)          CODEC(T64, ZSTD(1)) COMMENT 'as the client saw it (request log)',
     client_e2e_us     Nullable(Int64)          CODEC(T64, ZSTD(1)),
     finish_reason     LowCardinality(String)   CODEC(ZSTD(1)) COMMENT 'empty where nothing tells',
-    labels            Map(LowCardinality(String), String) CODEC(ZSTD(1)) COMMENT 'what users tag: phase, experiment'
+    labels            Map(LowCardinality(String), String) CODEC(ZSTD(1)) COMMENT 'what users tag: phase, experiment',
+
+    run               UInt64                   CODEC(Delta(8), ZSTD(1)) COMMENT 'which run of the finaliser made the row; of two rows of one identity the one of the older run is about to go'
 )
 ENGINE = MergeTree
 PARTITION BY toDate(time)
-ORDER BY (toStartOfHour(time), server, model, time)
-SETTINGS non_replicated_deduplication_window = 1000;
+ORDER BY (toStartOfHour(time), server, model, time);
+
+-- Where to look for a request in `requests`. A key stands here before its row does, so a key that is missing proves
+-- that there is no row. Sorted by hash: asking for a few keys reads a few granules, asking for many reads 8 bytes a row.
+CREATE TABLE IF NOT EXISTS request_keys
+(
+    key  UInt64   CODEC(Delta(8), ZSTD(1)) COMMENT 'sipHash64(request_id)',
+    time DateTime CODEC(T64, ZSTD(1))
+)
+ENGINE = ReplacingMergeTree
+PARTITION BY toYYYYMM(time)
+ORDER BY (key, time)
+SETTINGS index_granularity = 1024;
+
+-- Rows on their way into `requests`: what a run of the finaliser found, a partition for each run, dropped at its end.
+-- `run` is 0 for rows that are new and the row's run for those read from `requests`, which are to be deleted there.
+CREATE TABLE IF NOT EXISTS requests_staged
+ENGINE = MergeTree
+PARTITION BY stage
+ORDER BY tuple()
+EMPTY AS SELECT toUInt64(0) AS stage, toUInt64(0) AS key, * FROM requests;
 
 -- What responses said of themselves, by request id: from request logs (JSONL), later from a proxy.
 -- A second reading of the same response adds a row; readers take the newest by `received`.
@@ -47,7 +69,7 @@ CREATE TABLE IF NOT EXISTS request_usage
     server            LowCardinality(String)   CODEC(ZSTD(1)),
     model             LowCardinality(String)   CODEC(ZSTD(1)),
     request_id        String                   CODEC(ZSTD(1)),
-    prompt_tokens     Nullable(UInt32)         CODEC(T64, ZSTD(1)),
+    prompt_tokens     Nullable(UInt32)         CODEC(T64, ZSTD(1)) COMMENT 'all of them, cached included',
     cached_tokens     Nullable(UInt32)         CODEC(T64, ZSTD(1)),
     completion_tokens Nullable(UInt32)         CODEC(T64, ZSTD(1)),
     client_ttft_us    Nullable(Int64)          CODEC(T64, ZSTD(1)),
@@ -55,11 +77,12 @@ CREATE TABLE IF NOT EXISTS request_usage
     finish_reason     LowCardinality(String)   CODEC(ZSTD(1)),
     labels            Map(LowCardinality(String), String) CODEC(ZSTD(1)),
     ingest_batch      LowCardinality(String)   DEFAULT getSetting('log_comment') CODEC(ZSTD(1)),
-    INDEX request_id_bloom request_id TYPE bloom_filter(0.01) GRANULARITY 1
+    key               UInt64 MATERIALIZED sipHash64(request_id) CODEC(Delta(8), ZSTD(1)),
+    INDEX ingest_batch_bloom ingest_batch TYPE bloom_filter(0.001) GRANULARITY 1
 )
 ENGINE = MergeTree
-PARTITION BY toDate(time)
-ORDER BY (toStartOfHour(time), server, time)
+PARTITION BY toYYYYMM(time)
+ORDER BY key
 SETTINGS non_replicated_deduplication_window = 1000;
 
 -- A server goes by the name given at attach or replay; telemetry that calls it something else is mapped to that name.

@@ -1,0 +1,160 @@
+"""Attaches to live servers: finds out what one is, then runs the sources that its telemetry can be had from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cachemodel.errors import UserError
+from collector.detection import Detection, KvSource, Probe
+from collector.dialects.vllm.detect import detect as detect_vllm
+from collector.kv_stream import Position
+from collector.kv_subscriber import KvEndpoint, KvSubscriber, of_rank, publisher_connects
+from collector.scrape import Scraper, Target
+from collector.sink import Entry, Sink
+from collector.source import Source, SourceStatus, now_us
+
+_DETECTORS = (detect_vllm,)
+_WILDCARDS = ("*", "0.0.0.0", "[::]")  # noqa: S104 - read in the server's address, not listened on
+
+# asked with (server, rank), answers with the position of each topic
+StoredPositions = Callable[[str, int], Mapping[str, Position]]
+
+
+def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317") -> Detection:
+    """Find out what answers at `url`. otlp: where its spans would be received, for the flags that are shown.
+
+    Raises UserError where nothing answers, a key is wanted or the answer is no server that hitmap knows.
+    """
+    probe = Probe(url, api_key)
+    status = probe.get("/metrics").status
+    if status in (401, 403):
+        raise UserError(f"{probe.url}/metrics wants a key (HTTP {status}): pass --api-key")
+    for detector in _DETECTORS:
+        detection = detector(probe, otlp)
+        if detection is not None:
+            return detection
+    raise UserError(
+        f"{probe.url} answers, but not as a server hitmap knows (vLLM): give the address its API is at, such as "
+        "http://127.0.0.1:8000"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AttachOptions:
+    """How one server is watched.
+
+    server: the name its rows carry. services: what its spans call it (`service.name`). kv_events, replay: addresses as
+    in the server's own configuration, empty for what the server says; kv_bind: whether the collector binds
+    kv_events, None for vLLM's rule; kv_ranks: data-parallel ranks, on consecutive ports. log: JSONL request log.
+    """
+
+    server: str
+    services: tuple[str, ...] = ()
+    kv_events: str = ""
+    replay: str = ""
+    kv_bind: bool | None = None
+    kv_ranks: int = 1
+    log: Path | None = None
+    label_fields: tuple[str, ...] = ()
+    interval_s: float = 5.0
+    api_key: str = ""
+
+
+class Attachment:
+    """The running sources of one server."""
+
+    def __init__(
+        self,
+        detection: Detection,
+        options: AttachOptions,
+        sink: Sink,
+        positions: StoredPositions | None = None,
+    ) -> None:
+        self.detection = detection
+        self.options = options
+        self._sink = sink
+        target = Target(options.server, detection.metrics_url, options.interval_s, token=options.api_key)
+        self.sources: list[Source] = [Scraper(target, detection.resolve, sink)]
+        for endpoint in kv_endpoints(detection, options):
+            server, rank = endpoint.server, endpoint.rank
+            ask = (lambda s=server, r=rank: positions(s, r)) if positions else dict
+            self.sources.append(KvSubscriber(endpoint, sink, ask))
+        if options.log is not None:
+            from collector.log_tail import LogTail
+
+            self.sources.append(LogTail(options.log, options.server, sink, options.label_fields))
+
+    def start(self) -> None:
+        """Register the server's other names and start every source; none stays running where one cannot start."""
+        if self.options.services:
+            self._sink.put([_aliases(self.options)])
+        try:
+            for source in self.sources:
+                source.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        for source in self.sources:
+            source.stop()
+
+    def status(self) -> list[SourceStatus]:
+        """How each source fares."""
+        return [source.status() for source in self.sources]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def kv_endpoints(detection: Detection, options: AttachOptions) -> list[KvEndpoint]:
+    """Where the server's KV events are to be had: as told by the options, else by the server; may be nowhere."""
+    if options.kv_events:
+        sources = [
+            KvSource(rank, of_rank(options.kv_events, rank), of_rank(options.replay, rank), "")
+            for rank in range(options.kv_ranks)
+        ]
+    else:
+        sources = list(detection.kv_sources)
+    host = urlsplit(detection.url).hostname or "127.0.0.1"
+    found = []
+    for source in sources:
+        bind = publisher_connects(source.events) if options.kv_bind is None else options.kv_bind
+        events = source.events if bind else _reachable(source.events, host)
+        found.append(
+            KvEndpoint(
+                options.server, events, _reachable(source.replay, host), bind, source.topic, source.rank
+            )
+        )
+    return found
+
+
+def _reachable(address: str, host: str) -> str:
+    """An address that a server listens on, as one that can be connected to."""
+    scheme, separator, rest = address.partition("://")
+    name, colon, port = rest.rpartition(":")
+    if scheme != "tcp" or name not in _WILDCARDS:
+        return address
+    return f"{scheme}{separator}{f'[{host}]' if ':' in host else host}{colon}{port}"
+
+
+def _aliases(options: AttachOptions) -> Entry:
+    # With the time of now: a name that moves back to a server it had before is news, not a duplicate.
+    rows = [
+        {"kind": "service.name", "alias": name, "server": options.server, "updated": now_us() / 1e6}
+        for name in options.services
+    ]
+    return Entry("aliases", b"".join(msgspec.json.encode(row) + b"\n" for row in rows), len(rows))

@@ -1,0 +1,93 @@
+"""Recognises vLLM over HTTP and says what it tells and which flag opens the rest.
+
+Paths: /metrics, /version, /v1/models, and from 0.32 on /kv_event_sources. Flags as in vLLM 0.32.0
+(config/observability.py, config/kv_events.py); versions in which they appeared from its release history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from collector.detection import Detection, KvSource, Probe
+from collector.dialects.vllm.capabilities import Evidence, capabilities
+from collector.dialects.vllm.metrics import METRICS
+from collector.metric import Metric, resolve, version_key
+from collector.prometheus import parse
+
+_FACTS = (
+    "block_size",
+    "num_gpu_blocks",
+    "cache_dtype",
+    "enable_prefix_caching",
+    "prefix_caching_hash_algo",
+    "kv_cache_size_tokens",
+)
+
+
+def canonical_names(exposed: Iterable[str]) -> Mapping[str, Metric]:
+    """The metrics of this dialect among exposed family names."""
+    return resolve(METRICS, exposed)
+
+
+def detect(probe: Probe, otlp: str) -> Detection | None:
+    """vLLM behind this probe, or None. otlp: address (host:port) where spans would be received."""
+    exposition = parse(probe.text("/metrics"))
+    families = {exposition.family_of(sample.name)[0].name for sample in exposition.samples}
+    models = [model for model in probe.json("/v1/models").get("data") or [] if isinstance(model, dict)]
+    if not any(name.startswith("vllm:") for name in families) and all(
+        m.get("owned_by") != "vllm" for m in models
+    ):
+        return None
+    version = str(probe.json("/version").get("version", ""))
+    config = next((dict(s.labels) for s in exposition.samples if s.name == "vllm:cache_config_info"), {})
+    kv_answer = probe.get("/kv_event_sources")
+    kv_sources = _kv_sources(probe.json("/kv_event_sources"))
+    evidence = Evidence(
+        url=probe.url,
+        otlp=otlp,
+        version=version,
+        exposition=exposition,
+        metrics={metric.name for metric in canonical_names(families).values()},
+        config=config,
+        kv_sources=kv_sources,
+        tells_kv_sources=kv_answer.status == 200,
+    )
+    return Detection(
+        url=probe.url,
+        kind="vllm",
+        version=version,
+        models=tuple(str(model.get("id", "")) for model in models),
+        facts={name: config[name] for name in _FACTS if name in config},
+        capabilities=capabilities(evidence),
+        notes=_notes(version, evidence.metrics),
+        kv_sources=kv_sources,
+        metrics_url=f"{probe.url}/metrics",
+        resolve=canonical_names,
+    )
+
+
+def _kv_sources(answer: Mapping[str, object]) -> tuple[KvSource, ...]:
+    """The publishers that are switched on, by data-parallel rank."""
+    found = []
+    for rank, config in answer.items():
+        if rank.isdigit() and isinstance(config, dict) and config.get("enable_kv_cache_events"):
+            found.append(
+                KvSource(
+                    rank=int(rank),
+                    events=str(config.get("endpoint") or ""),
+                    replay=str(config.get("replay_endpoint") or ""),
+                    topic=str(config.get("topic") or ""),
+                )
+            )
+    return tuple(found)
+
+
+def _notes(version: str, present: set[str]) -> tuple[str, ...]:
+    """Traps of this version among the metrics that are there, each text once."""
+    key = version_key(version)
+    metrics_of: dict[str, list[str]] = {}
+    for metric in METRICS:
+        for trap in metric.traps if metric.name in present else ():
+            if not trap.before or (key and key < version_key(trap.before)):
+                metrics_of.setdefault(trap.text, []).append(metric.name)
+    return tuple(f"{', '.join(names)}: {text}" for text, names in metrics_of.items())

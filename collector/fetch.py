@@ -1,0 +1,87 @@
+"""One HTTP GET, bounded in time and bytes, without redirects; it says whether the body came whole."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+_CHUNK = 1 << 16
+
+
+class FetchError(Exception):
+    """No usable answer. The message is one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """status: the HTTP code; content_type: lower case, with parameters; whole: the body ended where announced."""
+
+    status: int
+    content_type: str
+    body: bytes
+    whole: bool
+
+
+def get(
+    url: str, *, timeout_s: float = 5.0, max_bytes: int = 16 << 20, accept: str = "*/*", token: str = ""
+) -> Response:
+    """GET `url` within about `timeout_s` seconds.
+
+    token: sent as a bearer token where not empty. Raises FetchError where there is no answer, where it is larger
+    than `max_bytes` or where it takes too long. Asks for no compression: it would cost the server time.
+    """
+    deadline = time.monotonic() + timeout_s
+    connection, path = _connection(url, timeout_s)
+    headers = {"Accept": accept, "User-Agent": "hitmap", "Connection": "close"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        body, whole = _body(response, deadline, max_bytes)
+        return Response(response.status, response.getheader("Content-Type", "").lower(), body, whole)
+    except TimeoutError as error:
+        raise FetchError(f"no answer within {timeout_s:g} s") from error
+    except ssl.SSLError as error:
+        raise FetchError(f"TLS failed: {error.reason or error}") from error
+    except http.client.HTTPException as error:
+        raise FetchError(f"not an HTTP answer ({type(error).__name__})") from error
+    except OSError as error:
+        raise FetchError(error.strerror or str(error)) from error
+    finally:
+        connection.close()
+
+
+def _connection(url: str, timeout_s: float) -> tuple[http.client.HTTPConnection, str]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise FetchError(f"not a URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise FetchError("not an http:// or https:// URL")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    path = parts.path or "/"
+    return kind(parts.hostname, port, timeout=timeout_s), f"{path}?{parts.query}" if parts.query else path
+
+
+def _body(response: http.client.HTTPResponse, deadline: float, max_bytes: int) -> tuple[bytes, bool]:
+    """What came of the body, and whether that is all of it."""
+    body = bytearray()
+    announced = response.length
+    try:
+        while chunk := response.read1(_CHUNK):
+            body += chunk
+            if len(body) > max_bytes:
+                raise FetchError(f"the answer is larger than {max_bytes >> 20} MiB")
+            if time.monotonic() > deadline:
+                raise TimeoutError
+    except (http.client.HTTPException, ConnectionError):
+        return bytes(body), False
+    if announced is not None:
+        return bytes(body), len(body) == announced
+    # Chunked transfer that ended without an exception is whole; without a length, the connection's end is the end.
+    return bytes(body), response.chunked or body.endswith(b"\n")

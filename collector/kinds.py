@@ -1,0 +1,93 @@
+"""The kinds of intake: what a payload is, which table takes it, and in which tables its rows can be counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+
+
+# Old data may be played in: a batch is allowed to touch as many days as the receiver lets through.
+COMMON_SETTINGS = {
+    "max_partitions_per_insert_block": "1000",
+    "date_time_input_format": "best_effort",
+    "input_format_skip_unknown_fields": "0",  # a field without a column is a mistake of ours, not to be dropped
+    "input_format_null_as_default": "0",  # missing is NULL or refused, never 0
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the payloads of one kind reach the store.
+
+    intake: the table an INSERT names. targets: the tables that hold the rows afterwards. batch_column: their column
+    with the batch id. format, settings: of the INSERT. replacing: the targets keep one row a key, so that inserting
+    twice does no harm and counting rows tells nothing. finalised: `requests` is built from it. repairs: statements
+    that complete what views derive from a target, harmless when nothing is missing; {batch:String} is the batch id.
+    """
+
+    name: str
+    intake: str
+    targets: tuple[str, ...]
+    batch_column: str = "ingest_batch"
+    format: str = "JSONEachRow"
+    settings: Mapping[str, str] = field(default_factory=lambda: COMMON_SETTINGS)
+    replacing: bool = False
+    finalised: bool = False
+    repairs: tuple[str, ...] = ()
+
+
+def _protobuf(message: str) -> dict[str, str]:
+    """Settings that make ClickHouse read one OTLP message, any number of requests merged into one."""
+    schema = resources.files("collector").joinpath("otlp.proto").read_text()
+    return COMMON_SETTINGS | {
+        "format_schema_source": "string",
+        "format_schema": "\n".join(line for line in schema.splitlines() if not line.startswith("//")),
+        "format_schema_message_name": message,
+        "input_format_protobuf_oneof_presence": "1",
+        "max_threads": "1",  # one row, one block: more threads only wait for each other
+    }
+
+
+_TRACE_RANGES = """
+    INSERT INTO otel_traces_trace_id_ts
+    SELECT TraceId, Timestamp, Timestamp FROM otel_traces WHERE IngestBatch = {batch:String} AND TraceId != ''
+"""
+_METRIC_TABLES = tuple(f"otel_metrics_{t}" for t in ("gauge", "sum", "histogram", "exp_histogram", "summary"))
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            name="traces",
+            intake="otlp_traces",
+            targets=("otel_traces",),
+            batch_column="IngestBatch",
+            format="ProtobufSingle",
+            settings=_protobuf("ExportTraceServiceRequest"),
+            finalised=True,
+            repairs=(_TRACE_RANGES,),
+        ),
+        Kind(
+            name="logs",
+            intake="otlp_logs",
+            targets=("otel_logs",),
+            batch_column="IngestBatch",
+            format="ProtobufSingle",
+            settings=_protobuf("ExportLogsServiceRequest"),
+        ),
+        Kind(
+            name="metrics",
+            intake="otlp_metrics",
+            targets=_METRIC_TABLES,
+            batch_column="IngestBatch",
+            format="ProtobufSingle",
+            settings=_protobuf("ExportMetricsServiceRequest"),
+        ),
+        Kind("kv_events", "kv_events", ("kv_events",)),
+        Kind("samples", "samples", ("samples",)),
+        Kind("series", "series", ("series",), replacing=True),
+        Kind("usage", "request_usage", ("request_usage",), finalised=True),
+        Kind("aliases", "server_aliases", ("server_aliases",), replacing=True),
+    )
+}

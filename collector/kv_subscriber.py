@@ -1,0 +1,235 @@
+"""Takes KV-cache events off ZeroMQ: subscribes, notices gaps, has them replayed, hands rows to a sink.
+
+The wire is vLLM's: PUB messages `[topic, seq, payload]` with seq as 8 bytes big-endian, and a ROUTER that answers
+`[empty, first seq]` with `[empty, topic, seq, payload]` for each message it still has, then `[empty, empty, ff*8,
+empty]`. Before vLLM 0.26 replies had no topic. Frames after the payload are ignored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+import zmq
+
+from cachemodel.errors import UserError
+from collector.kv_stream import KvStream, Message, Order, Position
+from collector.sink import Entry, Sink
+from collector.source import FAILING, RUNNING, WAITING, ThreadSource
+
+_BURST = 256  # messages that go to the sink together
+_POLL_MS = 200
+_QUEUE = 10_000  # messages that may wait in the socket; what is dropped beyond that is replayed
+_MAX_MESSAGE = 16 << 20  # bytes of a frame; ZeroMQ drops the connection of who sends more
+_END = b"\xff" * 8
+_COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "unknown")
+
+Positions = Callable[[], Mapping[str, Position]]
+
+
+@dataclass(frozen=True, slots=True)
+class KvEndpoint:
+    """Where one rank of a server publishes.
+
+    events: as in the server's `--kv-events-config`; replay: its replay socket, empty for none; bind: whether the
+    collector binds `events`, the publisher being the one that connects; topic: subscribe to topics that begin so.
+    """
+
+    server: str
+    events: str
+    replay: str = ""
+    bind: bool = False
+    topic: str = ""
+    rank: int = 0
+    replay_timeout_s: float = 5.0
+
+
+def publisher_connects(endpoint: str) -> bool:
+    """vLLM's rule: the publisher binds wildcard, IPv6, ipc and inproc endpoints and connects to all others."""
+    return not ("*" in endpoint or "::" in endpoint or endpoint.startswith(("ipc://", "inproc://")))
+
+
+def of_rank(endpoint: str, rank: int) -> str:
+    """The endpoint of a data-parallel rank: the port grows by the rank."""
+    host, colon, port = endpoint.rpartition(":")
+    return f"{host}{colon}{int(port) + rank}" if rank and port.isdigit() else endpoint
+
+
+class KvSubscriber(ThreadSource):
+    """One publisher's events.
+
+    positions: what the store knows of the streams by topic, asked once at the start; an empty answer means that
+    everything the publisher can replay is taken.
+    """
+
+    def __init__(self, endpoint: KvEndpoint, sink: Sink, positions: Positions = dict) -> None:
+        super().__init__(
+            f"kv events {endpoint.server}" + (f" rank {endpoint.rank}" if endpoint.rank else ""), sink
+        )
+        self._endpoint = endpoint
+        self._ask_positions = positions
+        self._positions: Mapping[str, Position] = {}
+        self._streams: dict[str, KvStream] = {}
+        self._context = zmq.Context()
+        self._caught_up = False
+
+    def start(self) -> None:
+        """Open the sockets and begin. Raises UserError where the address cannot be used."""
+        self._events = self._open(zmq.SUB, self._endpoint.events, self._endpoint.bind)
+        self._events.subscribe(self._endpoint.topic)
+        self.tell(WAITING, f"no event yet on {self._endpoint.events}")
+        super().start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        super().stop(timeout_s)
+        if not self._thread.is_alive():
+            self._context.destroy(linger=0)
+
+    def work(self) -> None:
+        if not self._caught_up:
+            self._caught_up = True
+            self._positions = self._ask_positions()
+            start = min((position.seq for position in self._positions.values()), default=0)
+            self._deliver_all(self._catch_up(start, self._endpoint.topic or None))
+        if self._events.poll(_POLL_MS):
+            self._deliver_all(self._live())
+
+    def _open(self, kind: int, address: str, bind: bool) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        socket.setsockopt(zmq.RCVHWM, _QUEUE)
+        socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IPV6, int("[" in address))
+        try:
+            (socket.bind if bind else socket.connect)(address)
+        except zmq.ZMQError as error:
+            socket.close()
+            verb = "listen on" if bind else "connect to"
+            raise UserError(
+                f"cannot {verb} {address} for KV events: {error.strerror}; give --kv-events an address such as "
+                "tcp://127.0.0.1:5557"
+            ) from error
+        return socket
+
+    def _deliver_all(self, entries: Iterator[Entry]) -> None:
+        while burst := list(islice(entries, _BURST)):
+            if not self.deliver(burst):
+                return
+            self._report()
+
+    def _report(self) -> None:
+        totals = {name: sum(s.counts[name] for s in self._streams.values()) for name in _COUNTED}
+        self.counts.update({name: total - self.counts[name] for name, total in totals.items()})
+        detail = f"{totals['messages']} messages, last number {max(s.last for s in self._streams.values())}"
+        if totals["missing"]:
+            detail += f", {totals['missing']} missing" + (
+                "" if self._endpoint.replay else " (no replay socket given)"
+            )
+        self.tell(RUNNING, detail)
+
+    # -- messages
+
+    def _live(self) -> Iterator[Entry]:
+        """Entries of the messages that wait in the socket, with what a gap before them needs."""
+        while not self._stopping.is_set():
+            try:
+                frames = self._events.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            parsed = self._parse(frames)
+            if parsed is None:
+                continue
+            topic, message = parsed
+            stream = self._stream(topic)
+            order = stream.order(message)
+            if order is Order.BEHIND_GAP:
+                yield from self._catch_up(max(stream.last, 0), topic)
+            elif order is Order.RESTARTED and message.seq:
+                yield from self._catch_up(0, topic)
+            yield from stream.take(message)
+
+    def _parse(self, frames: list[bytes]) -> tuple[str, Message] | None:
+        if len(frames) < 3 or len(frames[1]) != 8:
+            self.counts["malformed"] += 1
+            self.tell(FAILING, f"a message of {len(frames)} frames is not [topic, number, payload]")
+            return None
+        topic, seq, payload = frames[:3]
+        return topic.decode(errors="replace"), Message.read(int.from_bytes(seq, "big"), payload, time.time())
+
+    def _stream(self, topic: str) -> KvStream:
+        stream = self._streams.get(topic)
+        if stream is None:
+            endpoint = self._endpoint
+            stream = KvStream(endpoint.server, topic, endpoint.rank, self._positions.get(topic))
+            self._streams[topic] = stream
+        return stream
+
+    # -- replay
+
+    def _catch_up(self, start: int, topic: str | None) -> Iterator[Entry]:
+        """Entries of what the publisher still has from message `start` on.
+
+        start: 0 or the last message taken, so that the first reply tells whether the publisher is still the same;
+        topic: that of replies without one, None where no message told it yet: they are left for later.
+        """
+        again: int | None = start if self._endpoint.replay else None
+        try:
+            while again is not None:
+                again = yield from self._take_replay(again, topic)
+        except TimeoutError:
+            self.counts["replays_unanswered"] += 1
+            self.tell(FAILING, f"{self._endpoint.replay} does not answer: what was missed cannot be replayed")
+
+    def _take_replay(self, start: int, topic: str | None) -> Generator[Entry, None, int | None]:
+        """One request's entries. Returns the message to ask from again, None when all is here."""
+        stream = None
+        try:
+            for reply_topic, message in self._replay(start):
+                stream_topic = topic if reply_topic is None else reply_topic
+                if stream_topic is None:
+                    return None
+                stream, first = self._stream(stream_topic), stream is None
+                order = stream.order(message)
+                if order is Order.RESTARTED and start and message.seq:
+                    return 0  # the number is taken by another life of the publisher
+                if order is Order.BEHIND_GAP and not first and stream.last != start:
+                    return stream.last  # a ROUTER drops what its peer does not take quickly enough
+                if order is not Order.DUPLICATE or message.seq != start:
+                    yield from stream.take(message)
+        except TimeoutError:
+            if stream is None or stream.last == start:
+                raise
+            return stream.last  # the same may happen to the end marker
+        # no answer, not even the last message taken: another life of the publisher, which is not that far yet
+        return 0 if start and stream is None else None
+
+    def _replay(self, start: int) -> Iterator[tuple[str | None, Message]]:
+        """Ask for the messages from `start` on. Raises TimeoutError where the end marker does not come."""
+        self.counts["replays"] += 1
+        socket = self._open(zmq.DEALER, self._endpoint.replay, bind=False)
+        try:
+            socket.send_multipart([b"", start.to_bytes(8, "big")])
+            while self._answers(socket):
+                frames = socket.recv_multipart()[1:]  # the first is empty
+                topic = None if len(frames) <= 2 else frames.pop(0).decode(errors="replace")
+                if len(frames) < 2 or len(frames[0]) != 8:
+                    self.counts["malformed"] += 1
+                    continue
+                seq, payload = frames[:2]
+                if seq == _END:
+                    return
+                yield topic, Message.read(int.from_bytes(seq, "big"), payload, time.time())
+        finally:
+            socket.close()
+
+    def _answers(self, socket: zmq.Socket[bytes]) -> bool:
+        """Wait for a message. False when the source is stopped, TimeoutError when none comes."""
+        deadline = time.monotonic() + self._endpoint.replay_timeout_s
+        while not self._stopping.is_set():
+            if socket.poll(_POLL_MS):
+                return True
+            if time.monotonic() > deadline:
+                raise TimeoutError
+        return False

@@ -1,0 +1,278 @@
+"""`hitmap attach`: find out what live servers tell, show it, then collect it until told to stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from cachemodel.errors import UsageError, UserError
+from collector.attach import Attachment, AttachOptions, detect
+from collector.detection import Detection, base_url
+from collector.kv_positions import stored_positions
+from collector.kv_stream import Position
+from collector.otlp import OtlpGrpcReceiver
+from collector.pipeline import Pipeline
+from hitmap.commands._detection_view import as_dict, table
+from hitmap.commands._store_option import open_store, store_option
+from hitmap.commands.collect import require_token_off_loopback, status_line
+from store.client import connect
+from store.embedded import home
+
+LOG_EVERY_S = 10.0
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)", re.DOTALL)
+
+
+@click.command()
+@click.argument("servers", nargs=-1, required=True, metavar="[NAME=]URL...")
+@click.option(
+    "--service", "services", multiple=True, metavar="[NAME=]SERVICE", help="The service.name in its spans."
+)
+@click.option(
+    "--kv-events", multiple=True, metavar="[NAME=]ENDPOINT", help="Its KV events, as in --kv-events-config."
+)
+@click.option("--replay", "replays", multiple=True, metavar="[NAME=]ENDPOINT", help="Its replay_endpoint.")
+@click.option(
+    "--kv-bind/--kv-connect",
+    default=None,
+    help="Who binds the endpoint: hitmap or the server. Default: vLLM's rule.",
+)
+@click.option(
+    "--kv-ranks",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 1024),
+    help="Data-parallel ranks, one port each.",
+)
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="JSONL log of its responses, followed as it grows.",
+)
+@click.option(
+    "--label-field",
+    "label_fields",
+    multiple=True,
+    metavar="FIELD",
+    help="Field of the log to keep as a label.",
+)
+@click.option(
+    "--interval",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0.05, 3600),
+    metavar="S",
+    help="Seconds between scrapes.",
+)
+@click.option(
+    "--api-key",
+    envvar="HITMAP_API_KEY",
+    default="",
+    help="Bearer token that the servers want (or $HITMAP_API_KEY).",
+)
+@click.option(
+    "--otlp-grpc",
+    "address",
+    default="127.0.0.1:4317",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Receive spans here.",
+)
+@click.option("--token", envvar="HITMAP_TOKEN", help="What senders of spans must show (or $HITMAP_TOKEN).")
+@click.option(
+    "--spool",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for what is not yet in the store.",
+)
+@click.option(
+    "--check", is_flag=True, help="Show what the servers tell and stop. Exit code 0 if all can be reached."
+)
+@click.option("--json", "as_json", is_flag=True, help="With --check: as JSON.")
+@store_option
+def command(
+    servers: tuple[str, ...],
+    services: tuple[str, ...],
+    kv_events: tuple[str, ...],
+    replays: tuple[str, ...],
+    kv_bind: bool | None,
+    kv_ranks: int,
+    logs: tuple[str, ...],
+    label_fields: tuple[str, ...],
+    interval: float,
+    api_key: str,
+    address: str,
+    token: str | None,
+    spool: Path | None,
+    check: bool,
+    as_json: bool,
+    store: str | None,
+) -> None:
+    """Watch live LLM servers: what each tells, what it does not, and the flag that opens the rest.
+
+    \b
+      hitmap attach http://127.0.0.1:8000 --check
+      hitmap attach blue=http://10.0.0.1:8000 green=http://10.0.0.2:8000 --log green=requests.jsonl
+
+    A server goes by NAME, or by its host and port. With several servers, other options say which one they mean.
+    """
+    if as_json and not check:
+        raise UsageError("--json goes with --check")
+    require_token_off_loopback(address, token)
+    urls = server_names(servers)
+    of = {
+        option: by_server(values, list(urls), option)
+        for option, values in (
+            ("--service", services),
+            ("--kv-events", kv_events),
+            ("--replay", replays),
+            ("--log", logs),
+        )
+    }
+    options = [
+        AttachOptions(
+            server=name,
+            services=tuple(of["--service"][name]),
+            kv_events=_single(of["--kv-events"][name], "--kv-events"),
+            replay=_single(of["--replay"][name], "--replay"),
+            kv_bind=kv_bind,
+            kv_ranks=kv_ranks,
+            log=Path(path) if (path := _single(of["--log"][name], "--log")) else None,
+            label_fields=label_fields,
+            interval_s=interval,
+            api_key=api_key,
+        )
+        for name in urls
+    ]
+    detections = detect_all(urls, api_key, address, as_json)
+    if not check:
+        run(detections, options, store, spool, address, token)
+
+
+def server_names(servers: Sequence[str]) -> dict[str, str]:
+    """URL by name, from `NAME=URL` or `URL`."""
+    urls: dict[str, str] = {}
+    for server in servers:
+        named = _NAMED.fullmatch(server)
+        url = base_url(named[2] if named else server)
+        name = named[1] if named else url.partition("://")[2]
+        if name in urls:
+            raise UsageError(f"two servers are called {name}: give them names, as in blue={url}")
+        urls[name] = url
+    return urls
+
+
+def by_server(values: Sequence[str], names: Sequence[str], option: str) -> dict[str, list[str]]:
+    """Values of an option by the server they are for; the name may be left out where there is one server only."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for value in values:
+        named = _NAMED.fullmatch(value)
+        if named and named[1] in found:
+            found[named[1]].append(named[2])
+        elif len(names) == 1:
+            found[names[0]].append(value)
+        else:
+            raise UsageError(f"which server is {option} {value} for? Write {option} {names[0]}={value}")
+    return found
+
+
+def _single(values: list[str], option: str) -> str:
+    if len(values) > 1:
+        raise UsageError(f"{option} is given twice for one server")
+    return values[0] if values else ""
+
+
+def detect_all(urls: Mapping[str, str], api_key: str, otlp: str, as_json: bool) -> list[Detection]:
+    """Detect every server and print what it tells. Raises UserError in the end where one could not be detected."""
+    found: dict[str, Detection] = {}
+    failures: list[UserError] = []
+    for name, url in urls.items():
+        try:
+            found[name] = detect(url, api_key=api_key, otlp=otlp)
+        except UserError as error:
+            failures.append(error)
+    if as_json:
+        click.echo(json.dumps([as_dict(name, detection) for name, detection in found.items()], indent=2))
+    else:
+        click.echo("\n\n".join("\n".join(table(name, detection)) for name, detection in found.items()))
+    for failure in failures[1:]:
+        click.echo(f"hitmap: {failure}", err=True)
+    if failures:
+        raise failures[0]
+    return list(found.values())
+
+
+def run(
+    detections: Sequence[Detection],
+    options: Sequence[AttachOptions],
+    store: str | None,
+    spool: Path | None,
+    address: str,
+    token: str | None,
+) -> None:
+    """Collect from all servers until interrupted or terminated."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.ERROR)
+    console = Console(stderr=True, highlight=False)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    with ExitStack() as stack:
+        dsn = stack.enter_context(open_store(store))
+        pipeline = stack.enter_context(Pipeline(dsn, spool or home() / "spool"))
+
+        def positions(server: str, rank: int) -> dict[str, Position]:
+            with connect(dsn) as client:
+                return stored_positions(client, server, rank)
+
+        try:
+            receiver = OtlpGrpcReceiver(pipeline.sink, pipeline.tally, address, token=token)
+        except UserError as error:
+            console.print(f"hitmap attach: no spans are received here: {error}", soft_wrap=True)
+        else:
+            stack.callback(receiver.stop)
+            receiver.start()
+            console.print(f"hitmap attach: OTLP/gRPC on {receiver.endpoint}")
+        attachments = [
+            stack.enter_context(Attachment(detection, option, pipeline.sink, positions))
+            for detection, option in zip(detections, options, strict=True)
+        ]
+        watch(attachments, pipeline, console, stopping)
+        console.print("hitmap attach: stopping; what is not in the store yet stays in the spool")
+
+
+def watch(
+    attachments: Sequence[Attachment], pipeline: Pipeline, console: Console, stopping: threading.Event
+) -> None:
+    """Show a line for each source and one for the store until `stopping` is set."""
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            while not stopping.wait(1.0):
+                live.update("\n".join(status_lines(attachments, pipeline)), refresh=True)
+        return
+    logged_at, shown = time.monotonic(), [""]
+    while not stopping.wait(0.2):
+        if time.monotonic() >= logged_at + LOG_EVERY_S:
+            logged_at = time.monotonic()
+            lines = list(status_lines(attachments, pipeline))
+            if lines != shown:
+                console.print("\n".join(lines), soft_wrap=True, markup=False)
+            shown = lines
+
+
+def status_lines(attachments: Sequence[Attachment], pipeline: Pipeline) -> Iterator[str]:
+    """How every source and the store fare."""
+    for attachment in attachments:
+        for status in attachment.status():
+            yield f"{status.source}: {status.state}, {status.detail}"
+    yield status_line(pipeline.stats())

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cachemodel.errors import UserError
+from collector.attach import Attachment, AttachOptions, detect, kv_endpoints
+from collector.detection import Capability, Detection, base_url
+from collector.kv_subscriber import KvEndpoint
+from collector.metric import version_key
+from collector.spool import Spool
+from tests.collector.publisher import Publisher, recorded
+from tests.collector.support import Server, take, text, wait_until
+
+MODELS = {"object": "list", "data": [{"id": "tiny-llama", "object": "model", "owned_by": "vllm"}]}
+
+
+def vllm(metrics: bytes | str, version: str = "0.32.0", kv_sources: str | None = None) -> Server:
+    """A server that answers as the recorded one did."""
+    answers = {
+        "/metrics": text(metrics),
+        "/version": text(json.dumps({"version": version}), content_type="application/json"),
+        "/v1/models": text(json.dumps(MODELS), content_type="application/json"),
+    }
+    if kv_sources is not None:
+        answers["/kv_event_sources"] = text(kv_sources, content_type="application/json")
+    return Server(answers)
+
+
+@pytest.fixture(scope="module")
+def metrics(run1: Path) -> bytes:
+    return (run1 / "metrics" / "r1_10_after_mixed.txt").read_bytes()
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    opened = Spool(tmp_path / "spool.sqlite")
+    yield opened
+    opened.close()
+
+
+def rows(detection: Detection) -> dict[str, Capability]:
+    return {capability.signal: capability for capability in detection.capabilities}
+
+
+def test_the_recorded_server(metrics: bytes, run1: Path) -> None:
+    with vllm(metrics, kv_sources=(run1 / "kv_event_sources.json").read_text()) as server:
+        detection = detect(server.url)
+    assert (detection.kind, detection.version, detection.models) == ("vllm", "0.32.0", ("tiny-llama",))
+    assert detection.facts["block_size"] == "32"
+    assert detection.facts["num_gpu_blocks"] == "260"
+    assert detection.facts["prefix_caching_hash_algo"] == "sha256"
+    assert detection.facts["enable_prefix_caching"] == "True"
+    assert [(s.rank, s.events, s.replay, s.topic) for s in detection.kv_sources] == [
+        (0, "tcp://127.0.0.1:5557", "tcp://127.0.0.1:5558", "kv@tiny")
+    ]
+    table = rows(detection)
+    assert {signal for signal, row in table.items() if row.seen} == {
+        "metrics",
+        "prefix-cache hits",
+        "KV-cache events",
+        "prompt tokens by source (local, external)",
+        "cached tokens by tier (device, host, disk)",
+        "hits beyond the device (KV connector)",
+        "lifetime and reuse of blocks",
+        "preemptions",
+    }
+    assert table["queue and prefill time as histograms"].evidence.startswith("lowest bucket 0.3 s")
+    assert "--custom-histogram-buckets" in table["queue and prefill time as histograms"].flag
+    spans = table["request spans (latency by layer)"]
+    assert spans.seen is None
+    assert "--otlp-traces-endpoint http://127.0.0.1:4317" in spans.flag
+    assert "--enable-prompt-tokens-details" in table["cached tokens by request"].flag
+    assert table["requests the client gave up"].seen is False
+    assert any(note.startswith("kv_cache.usage") for note in detection.notes)
+
+
+def test_flags_are_those_of_the_version(metrics: bytes) -> None:
+    bare = "\n".join(
+        line
+        for line in metrics.decode().splitlines()
+        if not any(name in line for name in ("kv_block_", "by_source", "external_prefix"))
+    )
+    with vllm(bare + "\n", version="0.8.5.post1") as server:
+        old = rows(detect(server.url))
+    assert old["KV-cache events"].seen is None
+    assert old["KV-cache events"].flag.startswith("vLLM 0.9 or newer, then --kv-events-config '{")
+    assert old["lifetime and reuse of blocks"].flag.startswith("vLLM 0.13 or newer, then --kv-cache-metrics")
+    assert old["prompt tokens by source (local, external)"].flag == "vLLM 0.16 or newer"
+    assert old["queue and prefill time as histograms"].flag.startswith("vLLM 0.32 or newer, then --custom-")
+    with vllm(bare + "\n", kv_sources="{}") as server:
+        new = detect(server.url)
+    table = rows(new)
+    assert table["KV-cache events"].seen is False
+    flag = table["KV-cache events"].flag
+    assert json.loads(flag.partition("'")[2].rpartition("'")[0]) == {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "endpoint": "tcp://127.0.0.1:5557",
+        "replay_endpoint": "tcp://127.0.0.1:5558",
+    }
+    assert table["lifetime and reuse of blocks"].flag.startswith("--kv-cache-metrics")
+    assert not any("before" in note for note in new.notes)
+
+
+def test_a_server_without_stats_is_recognised_by_its_models() -> None:
+    with vllm("python_info 1\n") as server:
+        detection = detect(server.url)
+    assert rows(detection)["metrics"] == Capability(
+        "metrics", False, "0 vllm: samples at /metrics", "start it without --disable-log-stats"
+    )
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"/metrics": text("a 1\n")},
+        {"/metrics": text("<html>", content_type="text/html"), "/v1/models": text("not json")},
+        {"/v1/models": text('{"data": [1, {"id": 3, "owned_by": "someone"}]}')},
+        {},
+    ],
+)
+def test_what_is_no_server_we_know_is_said(answers: dict[str, object]) -> None:
+    with Server(answers) as server, pytest.raises(UserError, match="not as a server hitmap knows"):  # type: ignore[arg-type]
+        detect(server.url)
+
+
+def test_unreachable_locked_and_wrong_addresses_are_said() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with pytest.raises(UserError, match="Connection refused; is the server up"):
+            detect(f"http://127.0.0.1:{unused.getsockname()[1]}")
+    with Server({"/metrics": text("", status=401)}) as server:
+        with pytest.raises(UserError, match=r"wants a key \(HTTP 401\): pass --api-key"):
+            detect(server.url)
+        with pytest.raises(UserError, match="TLS failed"):
+            detect(server.url.replace("http", "https"))
+    for url in ("ftp://x", "http://", "http://h:port", "http://h:99999"):
+        with pytest.raises(UserError, match="is not the address of a server"):
+            detect(url)
+
+
+@pytest.mark.parametrize("typed", ["h:8000", "http://h:8000/", "http://h:8000/metrics", "http://h:8000/v1/"])
+def test_addresses_as_people_type_them(typed: str) -> None:
+    assert base_url(typed) == "http://h:8000"
+
+
+def test_versions_are_compared_by_number() -> None:
+    assert version_key("0.32.0rc1+cpu") == (0, 32, 0)
+    assert version_key("0.9.2") < version_key("0.10") < version_key("0.32.0")
+    assert version_key("dev") == ()
+
+
+@pytest.fixture(scope="module")
+def detection(metrics: bytes, run1: Path) -> Detection:
+    with vllm(metrics, kv_sources=(run1 / "kv_event_sources.json").read_text()) as server:
+        return detect(server.url)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param(
+            AttachOptions("s"),
+            [KvEndpoint("s", "tcp://127.0.0.1:5557", "tcp://127.0.0.1:5558", True, "kv@tiny")],
+            id="as the server says",
+        ),
+        pytest.param(
+            AttachOptions("s", kv_events="tcp://*:5557", replay="tcp://*:5558"),
+            [KvEndpoint("s", "tcp://127.0.0.1:5557", "tcp://127.0.0.1:5558", False)],
+            id="a wildcard is the server's address",
+        ),
+        pytest.param(
+            AttachOptions("s", kv_events="tcp://127.0.0.1:6000", kv_bind=False, kv_ranks=2),
+            [
+                KvEndpoint("s", "tcp://127.0.0.1:6000", "", False),
+                KvEndpoint("s", "tcp://127.0.0.1:6001", "", False, rank=1),
+            ],
+            id="as the options say, by rank",
+        ),
+    ],
+)
+def test_where_kv_events_are_taken_from(
+    options: AttachOptions, expected: list[KvEndpoint], detection: Detection
+) -> None:
+    assert kv_endpoints(detection, options) == expected
+
+
+def test_an_attachment_collects_from_every_source(metrics: bytes, run1: Path, spool: Spool) -> None:
+    messages = recorded(run1 / "kv_events.jsonl")
+    with vllm(metrics) as server, Publisher() as publisher:
+        publisher.send(messages)
+        options = AttachOptions(
+            "blue",
+            services=("tiny", "old-name"),
+            kv_events=publisher.events,
+            replay=publisher.replay,
+            kv_bind=False,
+            interval_s=0.1,
+        )
+        with Attachment(detect(server.url), options, spool) as attachment:
+            wait_until(lambda: all(status.state == "running" for status in attachment.status()))
+            wait_until(lambda: attachment.status()[1].counts.get("messages") == 244)
+        names = [status.source for status in attachment.status()]
+    assert names == ["metrics blue", "kv events blue"]
+    assert {row["server"] for row in take(spool, "series")} == {"blue"}
+    assert len(take(spool, "kv_events")) == 1215 + 938 + 1
+    aliases = take(spool, "aliases")
+    assert [(row["kind"], row["alias"], row["server"]) for row in aliases] == [
+        ("service.name", "tiny", "blue"),
+        ("service.name", "old-name", "blue"),
+    ]
+
+
+def test_an_alias_that_moves_back_is_stored_again(detection: Detection, spool: Spool) -> None:
+    for server in ("blue", "green", "blue"):
+        options = AttachOptions(server, services=("tiny",), kv_events="tcp://*:1")
+        with Attachment(detection, options, spool):
+            pass
+    aliases = sorted(take(spool, "aliases"), key=lambda row: row["updated"])
+    assert [row["server"] for row in aliases] == ["blue", "green", "blue"]
+
+
+def test_no_source_stays_when_one_cannot_start(detection: Detection, spool: Spool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = AttachOptions("s", kv_events=f"tcp://127.0.0.1:{taken.getsockname()[1]}")
+        attachment = Attachment(detection, options, spool)
+        with pytest.raises(UserError, match="Address already in use"):
+            attachment.start()
+    scrapes = attachment.status()[0].counts.get("scrapes", 0)
+    assert scrapes <= 1
+    attachment.stop()
+
+
+def hitmap(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "hitmap", "attach", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_command_shows_and_collects_until_told_to_stop(
+    metrics: bytes, run1: Path, tmp_path: Path, db: Any
+) -> None:
+    messages = recorded(run1 / "kv_events.jsonl")
+    with vllm(metrics) as server, Publisher() as publisher:
+        publisher.send(messages)
+        process = hitmap(
+            *(f"blue={server.url}", "--kv-events", publisher.events, "--replay", f"blue={publisher.replay}"),
+            *("--kv-connect", "--interval", "0.2", "--service", "tiny", "--otlp-grpc", "127.0.0.1:0"),
+            *("--store", db.dsn, "--spool", str(tmp_path)),
+        )
+        count = "SELECT count() FROM kv_events WHERE server = 'blue'"
+        wait_until(lambda: db.client.query(count).result_rows[0][0] == 2154, timeout_s=60)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "blue: vllm 0.32.0" in out
+    assert "OTLP/gRPC on 127.0.0.1:" in err
+    assert db.client.query("SELECT server FROM server_aliases WHERE alias = 'tiny'").result_rows == [
+        ("blue",)
+    ]
+    tokens = (
+        "SELECT DISTINCT value FROM samples JOIN series USING (fingerprint)"
+        " WHERE server = 'blue' AND metric = 'prompt_tokens'"
+    )
+    assert len(db.client.query(tokens).result_rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["{url}", "127.0.0.1:1", "--check"], 1, "http://127.0.0.1:1: Connection refused"),
+        (["{url}", "b=127.0.0.1:1", "--log", "f.jsonl", "--check"], 2, "which server is --log f.jsonl for?"),
+        (["a={url}", "a={url}", "--check"], 2, "two servers are called a"),
+        (["a={url}", "--replay", "x", "--replay", "a=y", "--check"], 2, "--replay is given twice"),
+        (["{url}", "--json"], 2, "--json goes with --check"),
+        (["{url}", "--otlp-grpc", "0.0.0.0:4317"], 2, "--token"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_wrong_calls_end_with_one_line(arguments: list[str], code: int, message: str, metrics: bytes) -> None:
+    with vllm(metrics) as server:
+        process = hitmap(*(argument.format(url=server.url) for argument in arguments))
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_check_as_json(metrics: bytes) -> None:
+    with vllm(metrics) as server:
+        process = hitmap(f"blue={server.url}", "--check", "--json")
+        out, _ = process.communicate(timeout=60)
+    (found,) = json.loads(out)
+    assert process.returncode == 0
+    assert (found["server"], found["kind"], found["models"]) == ("blue", "vllm", ["tiny-llama"])
+    assert {row["signal"]: row["seen"] for row in found["capabilities"]}["preemptions"] is True
