@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
 
 import grpc
+import msgspec
 import pytest
 import zmq
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -20,7 +22,7 @@ from cachemodel.kv_events import decode_batch
 from hitmap.replay.capture import Capture
 from hitmap.replay.player import Player, Shift
 from hitmap.replay.ports import EXPORT
-from hitmap.replay.shift import shift_metrics
+from hitmap.replay.shift import shift_kv, shift_metrics
 
 
 class Receiver:
@@ -155,8 +157,66 @@ def test_the_server_says_what_was_recorded_of_it(run1: Path, receiver: Receiver,
         pages = {p: json.load(urllib.request.urlopen(player.url + p)) for p in ("/version", "/v1/models")}
         assert pages["/version"] == {"version": "0.32.0"}
         assert pages["/v1/models"]["data"][0]["id"] == "tiny-llama"
-        assert json.load(urllib.request.urlopen(f"{player.url}/kv_event_sources"))["0"]["topic"] == "kv@tiny"
+        source = json.load(urllib.request.urlopen(f"{player.url}/kv_event_sources"))["0"]
+        assert source["topic"] == "kv@tiny"
+        assert source["endpoint"].replace("*", "127.0.0.1") == player.kv_endpoint
+        assert source["replay_endpoint"].replace("*", "127.0.0.1") == player.replay_endpoint
         assert player.capture.service_name == "vllm-tiny"
+
+
+def test_what_was_not_recorded_is_not_there(receiver: Receiver, tmp_path: Path) -> None:
+    (tmp_path / "requests.jsonl").write_text('{"done_unix_ns": 1}\n')
+    with Player(Capture.read(tmp_path), receiver.address, tmp_path / "log.jsonl") as player:
+        for path in ("/metrics", "/version", "/v1/models", "/kv_event_sources"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(player.url + path)
+        assert player.wait_attached(0)
+        assert player.wait_scraped(0)
+
+
+@pytest.mark.parametrize("speed", [0.25, 1.0, 8.0])
+def test_nothing_lies_in_the_future_when_it_is_sent(
+    speed: float, run1: Path, receiver: Receiver, tmp_path: Path
+) -> None:
+    capture = Capture.read(run1)
+    with Player(capture, receiver.address, tmp_path / "log.jsonl", speed=speed) as player:
+        now = time.time_ns()
+    begin = capture.items[0].time_ns
+    assert all(i.time_ns + player.shift_ns <= now + (i.time_ns - begin) / speed for i in capture.items)
+
+
+def test_a_collector_that_is_not_ready_does_not_hold_up_the_end(run1: Path, tmp_path: Path) -> None:
+    stopping = threading.Event()
+    with Player(Capture.read(run1), "127.0.0.1:1", tmp_path / "log.jsonl", speed=500) as player:
+        playing = threading.Thread(target=player.play, kwargs={"stopping": stopping})
+        playing.start()
+        playing.join(1.0)
+        assert playing.is_alive()
+        stopping.set()
+        playing.join(10)
+        assert not playing.is_alive()
+        assert player.counts["exports"] == 0
+
+
+def test_kv_batches_move_in_either_form() -> None:
+    event = {"type": "AllBlocksCleared"}
+    for batch in ([1.5, [event], 0], {"ts": 1.5, "events": [event]}):
+        assert decode_batch(shift_kv(msgspec.msgpack.encode(batch), 2_000_000_000)).ts == 3.5
+
+
+def test_samples_get_the_time_they_were_taken_and_times_move() -> None:
+    text = (
+        "# HELP a words\n"
+        'a{x="} 1",y="\u2028"} NaN\n'
+        "process_start_time_seconds 1.5e9\n"
+        'b_created{le="+Inf"} 10.5\n'
+    )
+    assert shift_metrics(text, 7_000_999_999, 1_000_000_000) == (
+        "# HELP a words\n"
+        'a{x="} 1",y="\u2028"} NaN 8000\n'
+        "process_start_time_seconds 1500000001.0 8000\n"
+        'b_created{le="+Inf"} 11.5 8000\n'
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,8 +225,33 @@ def test_the_server_says_what_was_recorded_of_it(run1: Path, receiver: Receiver,
         (None, "is no folder"),
         ({}, "holds no capture"),
         ({"requests.jsonl": "not json\n"}, "requests.jsonl, line 1 cannot be read"),
-        ({"scrapes.jsonl": '{"file": "metrics/none.txt", "end_unix_ns": 1}\n'}, "none.txt is missing"),
+        ({"requests.jsonl": "5\n"}, "it is no JSON object"),
+        (
+            {"scrapes.jsonl": '{"file": "none.txt", "end_unix_ns": 1}\n'},
+            "none.txt cannot be read: No such file",
+        ),
+        ({"scrapes.jsonl": '{"file": ".", "end_unix_ns": 1}\n'}, "cannot be read: Is a directory"),
+        (
+            {"scrapes.jsonl": '{"recv_unix_ns": 1, "file": "a"}\n', "a": ""},
+            "scrapes.jsonl, line 1 cannot be read: KeyError",
+        ),
         ({"kv_events.jsonl": '{"recv_unix_ns": 1, "frames_b64": ["AA=="]}\n'}, "kv_events.jsonl, line 1"),
+        (
+            {"kv_events.jsonl": '{"recv_unix_ns": 1, "frames_b64": ["AA==", "AA==", "AA=="]}\n'},
+            "sequence number has 1 bytes",
+        ),
+        (
+            {"kv_events.jsonl": '{"recv_unix_ns": 1, "frames_b64": ["", "AAAAAAAAAAA=", "wQ=="]}\n'},
+            "not msgpack",
+        ),
+        (
+            {"otlp/index.jsonl": '{"recv_unix_ns": 1, "file": "1.bin"}\n', "otlp/1.bin": "broken"},
+            "index.jsonl, line 1 cannot be read: DecodeError",
+        ),
+        (
+            {"requests.jsonl": '{"done_unix_ns": 1}\n', "kv_event_sources.json": "{"},
+            "kv_event_sources.json, line 1",
+        ),
     ],
 )
 def test_odd_folders_are_one_clear_line(files: dict[str, str] | None, words: str, tmp_path: Path) -> None:
@@ -174,6 +259,7 @@ def test_odd_folders_are_one_clear_line(files: dict[str, str] | None, words: str
     if files is not None:
         folder.mkdir()
         for name, text in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text)
     with pytest.raises(UserError, match=words):
         Capture.read(folder)

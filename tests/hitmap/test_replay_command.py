@@ -1,0 +1,94 @@
+"""`hitmap replay` as a person runs it: what it says, what it waits for, how it ends."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hitmap.commands import attach
+from tests.hitmap.test_replay import Receiver, Subscriber
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.stop()
+
+
+def replay(*words: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "hitmap", "replay", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_it_waits_for_a_watcher_plays_and_counts(run1: Path, receiver: Receiver, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    command = replay(run1, "--otlp", receiver.address, "--speed", "500", "--log-file", log, "--json")
+    assert command.stdout
+    said = json.loads(command.stdout.readline())
+    assert not receiver.bodies
+    subscriber = Subscriber(said["kv_events"])
+    subscriber.start()
+    urllib.request.urlopen(said["url"] + "/metrics").read()
+    while not log.exists() or len(log.read_bytes().splitlines()) < 175:
+        assert command.poll() is None
+    urllib.request.urlopen(said["url"] + "/metrics").read()
+    out, err = command.communicate(timeout=60)
+    subscriber.done.set()
+    subscriber.join()
+    assert command.returncode == 0, err
+    counts = json.loads(out)
+    assert counts.pop("scrapes served") >= 2
+    assert counts == {"exports": 34, "KV messages": 244, "metrics texts": 12, "log lines": 175}
+    assert len(receiver.bodies) == 34
+    assert len(subscriber.messages) == 244
+
+
+def test_it_says_how_to_attach_and_can_be_stopped(run1: Path, tmp_path: Path) -> None:
+    log = tmp_path / "a log.jsonl"
+    command = replay(run1, "--log-file", log)
+    assert command.stderr
+    assert command.stderr.readline() == "In another terminal:\n"
+    words = shlex.split(command.stderr.readline())
+    command.send_signal(signal.SIGINT)
+    command.communicate(timeout=30)
+    assert command.returncode == 130
+    assert words[:2] == ["hitmap", "attach"]
+    told = attach.command.make_context("attach", words[2:]).params
+    assert told["logs"] == (str(log),)
+    assert told["services"] == ("vllm-tiny",)
+    assert told["kv_bind"] is False
+    assert len(told["servers"]) == len(told["kv_events"]) == len(told["replays"]) == 1
+
+
+@pytest.mark.parametrize("option", ["--http-port", "--kv-port", "--replay-port"])
+def test_a_taken_port_is_one_clear_line(option: str, run1: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = replay(run1, option, str(port), "--log-file", tmp_path / "log.jsonl")
+        _, err = command.communicate(timeout=30)
+    assert command.returncode == 1
+    assert (
+        err == f"hitmap: port {port} cannot be used (Address already in use); choose another with {option}\n"
+    )
+
+
+def test_a_log_that_cannot_be_written_is_one_clear_line(run1: Path, tmp_path: Path) -> None:
+    command = replay(run1, "--log-file", tmp_path / "none/log.jsonl")
+    _, err = command.communicate(timeout=30)
+    assert command.returncode == 1
+    assert err.endswith("log.jsonl cannot be written: No such file or directory\n")
+    assert len(err.splitlines()) == 1
