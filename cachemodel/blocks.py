@@ -41,7 +41,11 @@ def vllm_sha256(value: object) -> bytes:
 
 
 def vllm_root(hash_seed: str) -> bytes:
-    """The hash before a chain's first block, from the server's PYTHONHASHSEED."""
+    """The hash before a chain's first block, from the server's PYTHONHASHSEED.
+
+    A server without that variable has a random root before vLLM pull request 51875 (August 2026) and since then a fixed
+    one, which is not known here: its hashes can be recomputed only below a parent published in full, as bytes.
+    """
     return vllm_sha256(hash_seed)
 
 

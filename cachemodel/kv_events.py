@@ -203,9 +203,10 @@ def _named(raw: Any, positions: tuple[str, ...], what: str) -> dict[str, Any]:
         raise DecodeError(f"{what} is {_kind(raw)}, not a map or an array")
     values: dict[str, Any] = {}
     for number, value in enumerate(raw):
-        # SGLang can put a map of named fields in the place of a positional one.
-        if isinstance(value, dict) and number >= len(BATCH_POSITIONS):
-            values.update({str(name): v for name, v in value.items()})
+        # SGLang can put a map of named fields in the place of a positional one; no position of ours holds a map.
+        if isinstance(value, dict):
+            for name, named in value.items():
+                values.setdefault(str(name), named)
         else:
             values.setdefault(positions[number] if number < len(positions) else f"position_{number}", value)
     return values

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,17 +14,15 @@ import msgspec
 from cachemodel.errors import UserError
 from collector.detection import Detection, KvSource, Probe
 from collector.dialects.vllm.detect import detect as detect_vllm
-from collector.kv_stream import Position
 from collector.kv_subscriber import KvEndpoint, KvSubscriber, of_rank, publisher_connects
+from collector.log_tail import LogTail
+from collector.resume import Stored
 from collector.scrape import Scraper, Target
 from collector.sink import Entry, Sink
 from collector.source import Source, SourceStatus, now_us
 
 _DETECTORS = (detect_vllm,)
 _WILDCARDS = ("*", "0.0.0.0", "[::]")  # noqa: S104 - read in the server's address, not listened on
-
-# asked with (server, rank), answers with the position of each topic
-StoredPositions = Callable[[str, int], Mapping[str, Position]]
 
 
 def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317") -> Detection:
@@ -68,27 +66,21 @@ class AttachOptions:
 
 
 class Attachment:
-    """The running sources of one server."""
+    """The running sources of one server. stored: lets them take up what an earlier run left off."""
 
     def __init__(
-        self,
-        detection: Detection,
-        options: AttachOptions,
-        sink: Sink,
-        positions: StoredPositions | None = None,
+        self, detection: Detection, options: AttachOptions, sink: Sink, stored: Stored | None = None
     ) -> None:
         self.detection = detection
         self.options = options
         self._sink = sink
         target = Target(options.server, detection.metrics_url, options.interval_s, token=options.api_key)
-        self.sources: list[Source] = [Scraper(target, detection.resolve, sink)]
+        samples = partial(stored.samples, options.server) if stored else dict
+        self.sources: list[Source] = [Scraper(target, detection.resolve, sink, samples)]
         for endpoint in kv_endpoints(detection, options):
-            server, rank = endpoint.server, endpoint.rank
-            ask = (lambda s=server, r=rank: positions(s, r)) if positions else dict
-            self.sources.append(KvSubscriber(endpoint, sink, ask))
+            positions = partial(stored.kv_positions, endpoint.server, endpoint.rank) if stored else dict
+            self.sources.append(KvSubscriber(endpoint, sink, positions))
         if options.log is not None:
-            from collector.log_tail import LogTail
-
             self.sources.append(LogTail(options.log, options.server, sink, options.label_fields))
 
     def start(self) -> None:

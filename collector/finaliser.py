@@ -6,7 +6,7 @@ depends on what is known of a request and not on the order in which it came:
 
 * of two spans with one identity (a second replay of a capture) the later in time stands;
 * a span replaces the row of a request that only a log told of;
-* what a server says of a request replaces what a client says of it (two dialects, one request id): one request, one row.
+* what a server says of a request replaces what a client says of it: two dialects, one request id, one row.
 
 Usage belongs to the span of the same server with the same request id.
 

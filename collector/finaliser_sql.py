@@ -1,7 +1,7 @@
 """The statements of the finaliser.
 
-Parameters: `run` is the run's id, `batch` an ingest batch of spans, `batches` some of usage; `lo` and `hi` are the first
-and last second in which rows of the requests in question may stand in `requests`, as a probe gives them.
+Parameters: `run` is the run's id, `batch` an ingest batch of spans, `batches` some of usage; `lo` and `hi` are the
+first and last second in which rows of the requests in question may stand in `requests`, as a probe gives them.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ def stage_spans(dialect: SpanDialect) -> str:
         (seconds -> if(seconds BETWEEN 0 AND 1e6, toInt64(round(seconds * 1e6)), NULL)) AS micros,
         (count -> if(count BETWEEN 0 AND 4294967295, toUInt32(count), NULL)) AS tokens,
         {{instances:Array(String)}} AS instances,
-        transform(ResourceAttributes['service.instance.id'], instances, {{instance_servers:Array(String)}}, '') AS by_instance,
-        transform(ServiceName, {{services:Array(String)}}, {{service_servers:Array(String)}}, toString(ServiceName)) AS by_service,
+        {{services:Array(String)}} AS services,
+        ResourceAttributes['service.instance.id'] AS instance,
+        transform(instance, instances, {{instance_servers:Array(String)}}, '') AS by_instance,
+        transform(ServiceName, services, {{service_servers:Array(String)}}, toString(ServiceName)) AS by_service,
         spans AS
         (
             SELECT
@@ -68,7 +70,7 @@ def stage_spans(dialect: SpanDialect) -> str:
     {_SINGLE}"""
 
 
-# How many rows are staged, whether each is of another request, where their requests may stand, whether usage tells of any.
+# How many rows are staged, whether each is of another request, where their requests may stand, how much usage there is.
 PROBE_STAGED = f"""
 SELECT
     count(),
@@ -80,11 +82,13 @@ SELECT
 
 ADD_KEYS = f"INSERT INTO request_keys SELECT key, toDateTime(time) {_STAGED} {_SINGLE}"
 
-PUBLISH_STAGED = f"INSERT INTO requests ({_COLUMNS}, run) SELECT {_COLUMNS}, {{run:UInt64}} {_STAGED} {_SINGLE}"
+PUBLISH_STAGED = (
+    f"INSERT INTO requests ({_COLUMNS}, run) SELECT {_COLUMNS}, {{run:UInt64}} {_STAGED} {_SINGLE}"
+)
 
 
 def _with_usage(rows: str) -> str:
-    """Publish rows with what usage says of them; each column is the newest that said anything (argMax skips NULL)."""
+    """Publish rows with what the newest usage of their request says; what it leaves out stays as it is."""
     return f"""
     INSERT INTO requests ({_COLUMNS}, run)
     SELECT
@@ -103,20 +107,10 @@ def _with_usage(rows: str) -> str:
     FROM (SELECT {_COLUMNS} {rows}) AS r
     LEFT ANY JOIN
     (
-        SELECT
-            server,
-            request_id,
-            argMaxIf(model, received, model != '') AS model,
-            argMax(prompt_tokens, received) AS prompt_tokens,
-            argMax(cached_tokens, received) AS cached_tokens,
-            argMax(completion_tokens, received) AS completion_tokens,
-            argMaxIf(finish_reason, received, finish_reason != '') AS finish_reason,
-            argMax(client_ttft_us, received) AS client_ttft_us,
-            argMax(client_e2e_us, received) AS client_e2e_us,
-            argMaxIf(labels, received, notEmpty(labels)) AS labels
-        FROM request_usage
+        SELECT * FROM request_usage
         WHERE key IN (SELECT key {_STAGED})
-        GROUP BY server, request_id
+        ORDER BY received DESC
+        LIMIT 1 BY server, request_id
     ) AS u ON u.server = r.server AND u.request_id = r.request_id
     {_SINGLE}"""
 

@@ -106,10 +106,10 @@ class KvSubscriber(ThreadSource):
             (socket.bind if bind else socket.connect)(address)
         except zmq.ZMQError as error:
             socket.close()
-            verb = "listen on" if bind else "connect to"
+            verb, hint = ("listen on", "--kv-connect") if bind else ("connect to", "--kv-bind")
             raise UserError(
-                f"cannot {verb} {address} for KV events: {error.strerror}; give --kv-events an address such as "
-                "tcp://127.0.0.1:5557"
+                f"cannot {verb} {address} for KV events: {error.strerror}; should it be the other way round ({hint}),"
+                " or another address, as in tcp://127.0.0.1:5557?"
             ) from error
         return socket
 
@@ -117,6 +117,7 @@ class KvSubscriber(ThreadSource):
         while burst := list(islice(entries, _BURST)):
             if not self.deliver(burst):
                 return
+        if self._streams:
             self._report()
 
     def _report(self) -> None:

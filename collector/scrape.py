@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from collector.fetch import FetchError, Response, get
 from collector.prometheus import Exposition, parse
-from collector.series import Resolver, SeriesTracker
+from collector.series import LastSample, Resolver, SeriesTracker
 from collector.sink import Backpressure, Sink
 from collector.source import FAILING, RUNNING, ThreadSource, now_us
 
@@ -33,15 +34,26 @@ class Scraper(ThreadSource):
     """Scrapes until stopped. A scrape that fails is told in the status, stored as `up` 0, and tried again later.
 
     The samples of a scrape that the sink refuses are given up: the growth of counters is not, it shows in the next.
+    stored: asked once for the last samples, by fingerprint, of an earlier run.
     """
 
-    def __init__(self, target: Target, resolve: Resolver, sink: Sink) -> None:
+    def __init__(
+        self,
+        target: Target,
+        resolve: Resolver,
+        sink: Sink,
+        stored: Callable[[], Mapping[int, LastSample]] = dict,
+    ) -> None:
         super().__init__(f"metrics {target.server}", sink)
+        self._ask_stored: Callable[[], Mapping[int, LastSample]] | None = stored
         self._target = target
         self._tracker = SeriesTracker(target.server, resolve)
         self._failures = 0
 
     def work(self) -> None:
+        if self._ask_stored:
+            ask, self._ask_stored = self._ask_stored, None
+            self._tracker.resume(ask())
         began = time.monotonic()
         self.scrape()
         wait_s = min(

@@ -26,6 +26,7 @@ Key = tuple[str, Labels]
 UP = Metric("up", GAUGE, "", "1 where the scrape came whole, else 0", ())
 
 MAX_SERIES = 100_000
+_PROCESS_START = "process_start_time_seconds"
 # A start time that moved by less is the same start: some servers work it out anew for every scrape.
 _RESTART_TOLERANCE_S = 2.0
 _EARLIEST_US, _LATEST_US = (
@@ -45,6 +46,13 @@ def fingerprint(server: str, name: str, labels: Labels) -> int:
     """64 bits that stand for a series, the same in every process and version."""
     text = "\xff".join([server, name, *(part for label in labels for part in label)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+class LastSample(NamedTuple):
+    """The newest sample of a series that is stored. time_us: Unix microseconds."""
+
+    time_us: int
+    value: float
 
 
 @dataclass(slots=True)
@@ -108,7 +116,14 @@ class SeriesTracker:
         self._resolve = resolve
         self._max_series = max_series
         self._known: dict[Key, _Series] = {}
+        self._stored: Mapping[int, LastSample] = {}
         self._started: float | None = None
+
+    def resume(self, stored: Mapping[int, LastSample]) -> None:
+        """Let growth go on from samples, by fingerprint, that an earlier run of the collector stored."""
+        self._stored = stored
+        start = stored.get(fingerprint(self._server, _PROCESS_START, ()))
+        self._started = start.value if start else None
 
     def batch(self, exposition: Exposition, now_us: int, up: bool = True) -> Batch:
         """The rows of a scrape made at `now_us` (Unix microseconds), with the sample `up`.
@@ -151,6 +166,7 @@ class SeriesTracker:
             if len(self._known) + len(batch.new) >= self._max_series:
                 return "too_many"
             series = batch.new[key] = _new_series(self._server, sample, family, suffix)
+            series.time_us, series.value = self._stored.get(series.fingerprint, (0, math.nan))
             metric = scrape.names.get(family.name)
             batch.series_rows.append(_describe(series, self._server, sample, family, suffix, metric))
         if time_us <= series.time_us or series.fingerprint in batch.seen:
@@ -192,7 +208,7 @@ def _origins(exposition: Exposition) -> tuple[dict[Key, float], float | None]:
     """When each counter, histogram or summary began, and when the process did (Unix seconds)."""
     created, started = {}, None
     for sample in exposition.samples:
-        if sample.name == "process_start_time_seconds":
+        if sample.name == _PROCESS_START:
             started = sample.value
         elif sample.name.endswith("_created"):
             family, suffix = exposition.family_of(sample.name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,8 @@ STREAMABLE = frozenset(
 _SELECT = re.compile(r"\s*\(*\s*(SELECT|WITH)\b", re.IGNORECASE)  # the only statements that can be streamed
 _SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CODE = re.compile(r"Code: (\d+)\. DB::Exception: (.*)", re.DOTALL)
+
+Blocks = Generator[bytes, None, None]  # of a result; to be closed by whoever does not read it to its end
 
 
 class EngineError(Exception):
@@ -78,10 +80,15 @@ class _Pool:
     """Handles that serve one call at a time."""
 
     def __init__(self, handles: list[Any]) -> None:
+        self._count = len(handles)
         self._free: queue.LifoQueue[Any] = queue.LifoQueue()
         for handle in handles:
             self._free.put(handle)
         self._waiting = threading.BoundedSemaphore(WAITING)
+
+    @property
+    def busy(self) -> bool:
+        return self._free.qsize() < self._count
 
     @contextmanager
     def handle(self) -> Iterator[Any]:
@@ -119,8 +126,13 @@ class Engine:
             handle.query(f"SET {bounds}, readonly = 2")
         self._readers, self._writers = _Pool(readers), _Pool(writers)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a statement is under way."""
+        return self._readers.busy or self._writers.busy
+
     def close(self) -> None:
-        """Close every handle; the directory is free afterwards."""
+        """Close every handle, when none is busy; the directory is free afterwards."""
         for handle in self._handles:
             handle.close()
 
@@ -151,7 +163,7 @@ class Engine:
         database: str = "default",
         params: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
-    ) -> Iterator[bytes]:
+    ) -> Blocks:
         """Run one statement and yield its result in `output_format`, block by block where the format allows.
 
         Raises EngineError before the first block, or between blocks when the statement fails half way.

@@ -1,8 +1,8 @@
 """ClickHouse's HTTP interface over the embedded engine, as far as stock clients use it.
 
 The answer to a call is the result in the statement's FORMAT, or an error with ClickHouse's code in
-`X-ClickHouse-Exception-Code`. An error after the first block, when the status line is out, closes the result as
-ClickHouse does it: between two markers with the tag that `X-ClickHouse-Exception-Tag` announced.
+`X-ClickHouse-Exception-Code`. An error after the first block, when the status line is out, ends the result as with
+ClickHouse: between two markers with the tag that `X-ClickHouse-Exception-Tag` announced, and the connection with it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import hmac
 import json
 import secrets
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
@@ -21,9 +20,10 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from store.embedded import Owner
-from store.engine import Engine, EngineError
+from store.engine import Blocks, Engine, EngineError
 from store.guard import Guard, check_database, refuse
 from store.http_call import Call, read_body, read_call, read_credentials
 
@@ -45,14 +45,6 @@ STATUS_OF_CODE = {
 }
 # A page in a browser must not reach the store by a host name of its own that resolves to this machine.
 HOSTS = ["127.0.0.1", "localhost"]
-
-
-@dataclass(frozen=True)
-class Result:
-    """Blocks still to be sent and the headers that go before them."""
-
-    blocks: Iterator[bytes]
-    headers: dict[str, str]
 
 
 class Interface:
@@ -90,16 +82,9 @@ class Interface:
             if not body and "query" not in request.query_params:
                 return PlainTextResponse("Ok.\n")
             call = read_call(request, body, self._database)
-            result = await run_in_threadpool(self._write if writer else self._read, call)
+            return await run_in_threadpool(self._write if writer else self._read, call, headers)
         except EngineError as error:
             return _error(error, headers)
-        tag = secrets.token_hex(8)
-        headers |= {"X-ClickHouse-Timezone": "UTC", "X-ClickHouse-Exception-Tag": tag} | result.headers
-        return StreamingResponse(
-            iterate_in_threadpool(_closed(result.blocks, tag)),
-            headers=headers,
-            media_type=_media_type(result.headers),
-        )
 
     def _is_writer(self, request: Request) -> bool:
         user, password = read_credentials(request)
@@ -111,24 +96,24 @@ class Interface:
             )
         return True
 
-    def _write(self, call: Call) -> Result:
+    def _write(self, call: Call, headers: dict[str, str]) -> Response:
         if not call.insert_format:
-            return self._query(call, writer=True)
+            return self._query(call, headers, writer=True)
         rows = self._engine.insert(
             call.sql, call.insert_format, call.data, database=call.database, settings=call.settings
         )
-        return Result(iter(()), {"X-ClickHouse-Summary": json.dumps({"written_rows": str(rows)})})
+        return Response(headers=headers | {"X-ClickHouse-Summary": json.dumps({"written_rows": str(rows)})})
 
-    def _read(self, call: Call) -> Result:
+    def _read(self, call: Call, headers: dict[str, str]) -> Response:
         if call.insert_format:
             refuse("a reader may not insert")
         check_database(call.database)
         for name, value in call.settings.items():
             self._guard.check_setting(name, value)
         self._guard.check(call.sql)
-        return self._query(call, writer=False)
+        return self._query(call, headers, writer=False)
 
-    def _query(self, call: Call, *, writer: bool) -> Result:
+    def _query(self, call: Call, headers: dict[str, str], *, writer: bool) -> Response:
         blocks = self._engine.query(
             call.sql,
             call.output_format,
@@ -137,39 +122,44 @@ class Interface:
             params=call.params,
             settings=call.settings,
         )
-        return Result(_started(blocks), {"X-ClickHouse-Format": call.output_format})
+        first = next(blocks, b"")  # a statement that fails at once does so before the status line is sent
+        return _Stream(first, blocks, headers | {"X-ClickHouse-Format": call.output_format})
 
 
-def _started(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same blocks, the first one computed now: a failing statement fails before the status line is sent."""
-    first = next(blocks, b"")
+class _Stream(StreamingResponse):
+    """Sends blocks. Their handle is free afterwards, be it after the last one, an error, or because the client left."""
 
-    def rest() -> Iterator[bytes]:
-        yield first
-        yield from blocks
-
-    return rest()
-
-
-def _closed(blocks: Iterator[bytes], tag: str) -> Iterator[bytes]:
-    """The same blocks; an error between them follows as ClickHouse sends it."""
-    try:
-        yield from blocks
-    except EngineError as error:
-        message = f"{error}\n".encode()
-        yield b"__exception__\r\n%s\r\n%s%d %s\r\n__exception__\r\n" % (
-            tag.encode(),
-            message,
-            len(message),
-            tag.encode(),
+    def __init__(self, first: bytes, blocks: Blocks, headers: dict[str, str]) -> None:
+        self._first, self._blocks = first, blocks
+        self._tag = secrets.token_hex(8)
+        headers = headers | {"X-ClickHouse-Timezone": "UTC", "X-ClickHouse-Exception-Tag": self._tag}
+        super().__init__(
+            self._body(), headers=headers, media_type=_media_type(headers["X-ClickHouse-Format"])
         )
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._blocks.close()
 
-def _media_type(headers: dict[str, str]) -> str:
-    kind = headers.get("X-ClickHouse-Format", "")
-    if kind.startswith("JSON"):
+    async def _body(self) -> AsyncIterator[bytes]:
+        yield self._first
+        try:
+            async for block in iterate_in_threadpool(self._blocks):
+                yield block
+        except EngineError as error:
+            message = f"{error}\n"
+            yield (
+                f"__exception__\r\n{self._tag}\r\n{message}{len(message.encode())} {self._tag}\r\n__exception__\r\n"
+            ).encode()
+            raise  # the connection ends without the last chunk, for clients that look for no marker
+
+
+def _media_type(output_format: str) -> str:
+    if output_format.startswith("JSON"):
         return "application/json; charset=UTF-8"
-    binary = kind.startswith(("Native", "RowBinary", "Arrow", "Parquet", "ORC"))
+    binary = output_format.startswith(("Native", "RowBinary", "Arrow", "Parquet", "ORC"))
     return "application/octet-stream" if binary else "text/plain; charset=UTF-8"
 
 

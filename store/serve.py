@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import secrets
 import signal
@@ -25,10 +26,11 @@ from store.embedded import (
     owner_file,
     sole_user,
 )
-from store.engine import Engine, Limits
+from store.engine import Engine, EngineError, Limits
 from store.http import Interface
 
 USERS_CHECK_S = 0.5
+GRACE_S = 5  # for statements under way when the store is asked to stop
 
 
 def serve(directory: Path, host: str, port: int, limits: Limits, *, while_used: bool = False) -> None:
@@ -48,8 +50,6 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, while_used: 
     engine = _open(directory, limits)
     owner = Owner(os.getpid(), listener.getsockname()[1], _password(directory))
     try:
-        for _ in engine.query(f"CREATE DATABASE IF NOT EXISTS {DATABASE}", "Null", writer=True):
-            pass
         server = uvicorn.Server(
             uvicorn.Config(
                 Interface(engine, owner, DATABASE).app,
@@ -58,9 +58,10 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, while_used: 
                 lifespan="off",
                 log_level="warning",
                 access_log=False,
-                timeout_graceful_shutdown=30,
+                timeout_graceful_shutdown=GRACE_S,
             )
         )
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
         if while_used:
             threading.Thread(target=_end_after_last_user, args=(directory, server), daemon=True).start()
         # uvicorn stops on SIGTERM, then raises it again for whoever comes next: that is us, and we are done
@@ -69,6 +70,9 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, while_used: 
         server.run(sockets=[listener])
     finally:
         owner_file(directory).unlink(missing_ok=True)
+        if engine.busy:
+            # a statement that did not end in time; closing would wait for it, and a kill loses nothing acknowledged
+            os._exit(0)
         engine.close()
         lock.close()
 
@@ -106,9 +110,12 @@ def _lock(directory: Path) -> IO[str]:
 
 def _open(directory: Path, limits: Limits) -> Engine:
     try:
-        return Engine(directory, limits)
-    except RuntimeError as error:
+        engine = Engine(directory, limits)
+        for _ in engine.query(f"CREATE DATABASE IF NOT EXISTS {DATABASE}", "Null", writer=True):
+            pass
+    except (RuntimeError, EngineError) as error:
         raise UserError(f"the engine cannot open {directory}: {str(error).splitlines()[0][:300]}") from None
+    return engine
 
 
 def _password(directory: Path) -> str:
@@ -130,6 +137,11 @@ def _write_private(file: Path, text: str) -> None:
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
         out.write(text)
     draft.rename(file)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that a statement failed half way: who asked for it was told."""
+    return not (record.exc_info and isinstance(record.exc_info[1], EngineError))
 
 
 def _end_after_last_user(directory: Path, server: uvicorn.Server) -> None:

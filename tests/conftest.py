@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 @dataclass
 class Database:
-    """A migrated database of its own and a stock client on it."""
+    """A database of its own and a stock client on it."""
 
     dsn: str
     client: Client
@@ -34,17 +34,24 @@ def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]
 
 
 @pytest.fixture
-def db(store_server: Embedded) -> Iterator[Database]:
+def empty_db(store_server: Embedded) -> Iterator[Database]:
+    """A fresh database without tables."""
     name = f"t{next(_numbers)}"
     root = connect(store_server.dsn)
     root.command(f"CREATE DATABASE {name}")
     dsn = store_server.dsn.rpartition("/")[0] + "/" + name
     client = connect(dsn)
-    migrate(client)
     yield Database(dsn, client)
     client.close()
     root.command(f"DROP DATABASE {name}")
     root.close()
+
+
+@pytest.fixture
+def db(empty_db: Database) -> Database:
+    """A fresh database with hitmap's tables."""
+    migrate(empty_db.client)
+    return empty_db
 
 
 def _recording(name: str) -> Path:

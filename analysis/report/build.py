@@ -201,5 +201,5 @@ def _computed(cached: TokenLine, left: Side, right: Side) -> TokenLine:
 def _set_line(name: str, side: Side) -> SetLine:
     r = side.requests
     unknown = int(np.isnan(r.tokens["cached_tokens"]).sum())
-    times = [f"{t:%Y-%m-%dT%H:%M:%S}Z" for t in (r.begin, r.end)]
+    times = [t.isoformat(timespec="milliseconds") + "Z" for t in (r.begin, r.end)]
     return SetLine(name, r.n, times[0], times[1], r.servers, unknown, int(math.fsum(~np.isfinite(r.totals))))

@@ -125,27 +125,41 @@ def inventory(client: Client) -> str:
 
 
 def counters(client: Client, a: Requests, b: Requests) -> list[CounterLine]:
-    """What the servers' own counters grew by while each set's requests ran."""
+    """What the servers' own counters grew by while each set's requests ran: from the last scrape before the first
+    request to the first scrape after the last, so that a set between two scrapes is not lost."""
+    which = """
+        SELECT fingerprint FROM series
+        WHERE metric IN {metrics:Array(String)} AND server IN {servers:Array(String)}
+    """
+    parameters: dict[str, object] = {"metrics": list(COUNTERS), "servers": sorted({*a.servers, *b.servers})}
+    for side, requests in (("a", a), ("b", b)):
+        begin, end = client.query(
+            f"""
+            SELECT maxOrNullIf(time, time <= {{begin:DateTime64(6)}}), minOrNullIf(time, time >= {{end:DateTime64(6)}})
+            FROM samples
+            WHERE fingerprint IN ({which}) AND time BETWEEN {{begin:DateTime64(6)}} - INTERVAL 1 HOUR
+                AND {{end:DateTime64(6)}} + INTERVAL 1 HOUR
+            """,
+            parameters={**parameters, "begin": str(requests.begin), "end": str(requests.end)},
+        ).result_rows[0]
+        parameters |= {f"{side}_begin": str(begin or requests.begin), f"{side}_end": str(end or requests.end)}
     rows = client.query(
-        """
-        SELECT s.server, s.metric, s.shown, s.unit,
-               sumOrNullIf(delta, time > {ab:DateTime64(6)} AND time <= {ae:DateTime64(6)}) AS grown_a,
-               sumOrNullIf(delta, time > {bb:DateTime64(6)} AND time <= {be:DateTime64(6)}) AS grown_b
+        f"""
+        SELECT s.server, s.metric, s.source, s.unit,
+               sumOrNullIf(delta, time > {{a_begin:DateTime64(6)}} AND time <= {{a_end:DateTime64(6)}}) AS grown_a,
+               sumOrNullIf(delta, time > {{b_begin:DateTime64(6)}} AND time <= {{b_end:DateTime64(6)}}) AS grown_b
         FROM samples
         INNER JOIN
         (
-            SELECT DISTINCT fingerprint, server, metric, unit, labels['source'] AS shown
+            SELECT DISTINCT fingerprint, server, metric, unit, labels['source'] AS source
             FROM series
-            WHERE metric IN {metrics:Array(String)} AND server IN {servers:Array(String)}
+            WHERE fingerprint IN ({which})
         ) AS s USING (fingerprint)
-        WHERE time BETWEEN least({ab:DateTime64(6)}, {bb:DateTime64(6)})
-                       AND greatest({ae:DateTime64(6)}, {be:DateTime64(6)})
-        GROUP BY s.server, s.metric, s.shown, s.unit
-        ORDER BY s.server, s.metric, s.shown
+        WHERE time BETWEEN least({{a_begin:DateTime64(6)}}, {{b_begin:DateTime64(6)}})
+                       AND greatest({{a_end:DateTime64(6)}}, {{b_end:DateTime64(6)}})
+        GROUP BY s.server, s.metric, s.source, s.unit
+        ORDER BY s.server, s.metric, s.source
         """,
-        parameters={
-            "ab": str(a.begin), "ae": str(a.end), "bb": str(b.begin), "be": str(b.end),
-            "metrics": list(COUNTERS), "servers": sorted({*a.servers, *b.servers}),
-        },
-    ).result_rows  # fmt: skip
+        parameters=parameters,
+    ).result_rows
     return [CounterLine(*row) for row in rows if row[4] or row[5]]

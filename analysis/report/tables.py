@@ -1,19 +1,30 @@
-"""The report's tables as titled rows of text, the same for the terminal and for Markdown."""
+"""The report's tables as rows of text, the same for the terminal and for Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from analysis.report.model import Comparison, Estimate, Report
 
+Show = Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """number: align right. detail: left out where there is little room."""
+
+    heading: str
+    number: bool = True
+    detail: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """columns: (heading, whether numbers). strong: rows whose change is clear."""
+    """strong: rows whose change is clear."""
 
     title: str
-    columns: list[tuple[str, bool]]
+    columns: list[Column]
     rows: list[list[str]]
     strong: list[bool]
 
@@ -23,42 +34,48 @@ def tables(report: Report) -> Iterator[TextTable]:
     yield _compared(f"{report.metric}, ms", [(c.name, c) for c in report.quantiles], _number)
     if report.layers:
         label = f"P{100 * report.quantile:g}"
-        rows = [(_marked(line.layer, line.part), line.part) for line in report.layers]
-        yield _compared(f"Where it shows: what {label} is made of, ms", rows, _number)
-        rows = [(_marked(line.layer, line.mean), line.mean) for line in report.layers]
-        yield _compared("Mean of each layer, ms", rows, _number)
+        parts = [(_marked(line.layer, line.part), line.part) for line in report.layers]
+        yield _compared(f"Where it shows: what {label} is made of, ms", parts, _number)
+        means = [(_marked(line.layer, line.mean), line.mean) for line in report.layers]
+        yield _compared("Mean of each layer, ms", means, _number)
     if report.tokens:
-        rows = [
-            (_marked(f"{t.source} ({t.tokens_a:,} / {t.tokens_b:,})", t.share), t.share)
-            for t in report.tokens
-        ]
-        yield _compared("Prompt tokens by source (tokens A / B), % of the prompt", rows, _percent)
+        shares = [(_marked(t.source, t.share), t.share) for t in report.tokens]
+        totals = [[f"{t.tokens_a:,}", f"{t.tokens_b:,}"] for t in report.tokens]
+        extra = [Column("tokens A"), Column("tokens B")]
+        yield _compared("Prompt tokens by source, % of the prompt", shares, _percent, extra, totals)
     if report.counters:
-        columns = [("server", False), ("counter", False), ("source", False), ("A", True), ("B", True)]
+        columns = [
+            Column("server", number=False),
+            Column("counter", number=False),
+            Column("source", number=False),
+        ]
         cells = [[c.server, c.metric, c.labels, _count(c.a), _count(c.b)] for c in report.counters]
-        yield TextTable(
-            "Server counters while these requests ran, others included", columns, cells, [False] * len(cells)
-        )
+        title = "Server counters while these requests ran, others included"
+        yield TextTable(title, [*columns, Column("A"), Column("B")], cells, [False] * len(cells))
 
 
-def _compared(title: str, rows: list[tuple[str, Comparison]], show: Callable[[float], str]) -> TextTable:
-    columns = [
-        ("", False),
-        ("A", True),
-        ("95 %", True),
-        ("B", True),
-        ("95 %", True),
-        ("change", True),
-        ("95 %", True),
-    ]
+def _compared(
+    title: str,
+    rows: Sequence[tuple[str, Comparison]],
+    show: Show,
+    extra: Sequence[Column] = (),
+    extra_cells: Sequence[list[str]] = (),
+) -> TextTable:
+    columns = [Column("", number=False), *extra]
+    columns += [Column("A"), Column("95 %", detail=True), Column("B"), Column("95 %", detail=True)]
+    columns += [Column("change"), Column("95 %")]
+
+    def signed(value: float) -> str:
+        return _signed(show(value))
+
     cells = [
-        [name, *_cells(c.a, show), *_cells(c.b, show), *_cells(c.change, lambda v: _sign(show, v))]
-        for name, c in rows
+        [name, *more, *_cells(c.a, show), *_cells(c.b, show), *_cells(c.change, signed)]
+        for (name, c), more in zip(rows, extra_cells or [[] for _ in rows], strict=True)
     ]
     return TextTable(title, columns, cells, [c.clear for _, c in rows])
 
 
-def _cells(estimate: Estimate, show: Callable[[float], str]) -> list[str]:
+def _cells(estimate: Estimate, show: Show) -> list[str]:
     if estimate.low is None or estimate.high is None:
         return [show(estimate.value), ""]
     return [show(estimate.value), f"{show(estimate.low)} to {show(estimate.high)}"]
@@ -69,22 +86,19 @@ def _marked(name: str, comparison: Comparison) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:,.1f}"
+    return _unsigned_zero(f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:,.1f}")
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.1f}"
+    return _unsigned_zero(f"{100 * value:.1f}")
 
 
-def _sign(show: Callable[[float], str], value: float) -> str:
-    shown = show(value)
-    return (
-        f"+{shown}"
-        if value > 0 and shown.strip("0.,")
-        else shown.replace("-0.0", "0.0")
-        if not value
-        else shown
-    )
+def _unsigned_zero(shown: str) -> str:
+    return shown.lstrip("-") if not shown.strip("-0.") else shown
+
+
+def _signed(shown: str) -> str:
+    return shown if shown.startswith("-") or not shown.strip("0.") else f"+{shown}"
 
 
 def _count(value: float | None) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 from analysis.report.model import Report, SetLine
 from analysis.report.tables import TextTable, tables
 
+WIDE = 100  # characters from which the intervals of A and B have room beside that of the change
 FOOTNOTE = "* derived by subtraction. Bold: the interval of the change leaves zero out."
 
 
@@ -19,7 +20,7 @@ def to_terminal(report: Report, console: Console) -> None:
     parts: list[Text | Table | Padding] = [Text(report.answer, style="bold"), Text()]
     parts += [Text(_describe(name, line)) for name, line in (("A", report.a), ("B", report.b))]
     for table in tables(report):
-        parts += [Text(), _rich(table)]
+        parts += [Text(), _rich(table, console.width)]
     parts += [Text(), Text(FOOTNOTE, style="dim"), Text(report.method, style="dim")]
     for title, lines in (("Be wary", report.warnings), ("Next", report.next_steps)):
         if lines:
@@ -48,14 +49,15 @@ def _describe(side: str, s: SetLine) -> str:
     return f"{side}: {s.name}, n = {s.n:,}, {s.begin} to {s.end}, {', '.join(s.servers)}"
 
 
-def _rich(table: TextTable) -> Table:
+def _rich(table: TextTable, width: int) -> Table:
     result = Table(
         title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
     )
-    for heading, numbers in table.columns:
-        result.add_column(heading, justify="right" if numbers else "left", no_wrap=numbers)
+    shown = [i for i, column in enumerate(table.columns) if width >= WIDE or not column.detail]
+    for column in (table.columns[i] for i in shown):
+        result.add_column(column.heading, justify="right" if column.number else "left", no_wrap=True)
     for row, strong in zip(table.rows, table.strong, strict=True):
-        result.add_row(*map(Text, row), style="bold" if strong else None)
+        result.add_row(*(Text(row[i]) for i in shown), style="bold" if strong else None)
     return result
 
 
@@ -63,9 +65,9 @@ def _markdown(table: TextTable) -> list[str]:
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cells) + " |"
 
-    rule = ["---:" if numbers else "---" for _, numbers in table.columns]
+    rule = ["---:" if column.number else "---" for column in table.columns]
     rows = [
         [f"**{c}**" if strong and c else c for c in (cell.replace("|", "\\|") for cell in row)]
         for row, strong in zip(table.rows, table.strong, strict=True)
     ]
-    return [line([h for h, _ in table.columns]), line(rule), *map(line, rows)]
+    return [line([column.heading for column in table.columns]), line(rule), *map(line, rows)]

@@ -1,4 +1,4 @@
-"""How each kind of server speaks. A dialect is one folder: its span SQL, and where it has them its metrics and detection.
+"""How each kind of server speaks. A dialect is one folder: its span SQL, and its metrics and detection if it has any.
 
 `spans.sql` is a SELECT from `spans`, the spans of one batch that the dialect claims:
 

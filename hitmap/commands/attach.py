@@ -19,15 +19,14 @@ from rich.live import Live
 from cachemodel.errors import UsageError, UserError
 from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Detection, base_url
-from collector.kv_positions import stored_positions
-from collector.kv_stream import Position
 from collector.otlp import OtlpGrpcReceiver
 from collector.pipeline import Pipeline
+from collector.resume import Stored
 from hitmap.commands._detection_view import as_dict, table
-from hitmap.commands._store_option import open_store, store_option
+from hitmap.commands._store_option import store_option
 from hitmap.commands.collect import require_token_off_loopback, status_line
 from store.client import connect
-from store.embedded import home
+from store.embedded import ensure, home
 
 LOG_EVERY_S = 10.0
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)", re.DOTALL)
@@ -228,12 +227,12 @@ def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     with ExitStack() as stack:
-        dsn = stack.enter_context(open_store(store))
-        pipeline = stack.enter_context(Pipeline(dsn, spool or home() / "spool"))
 
-        def positions(server: str, rank: int) -> dict[str, Position]:
-            with connect(dsn) as client:
-                return stored_positions(client, server, rank)
+        def dsn() -> str:
+            return store or stack.enter_context(ensure()).dsn
+
+        pipeline = stack.enter_context(Pipeline(dsn, spool or home() / "spool"))
+        stored = Stored(lambda: connect(dsn())) if drained(pipeline) else None
 
         try:
             receiver = OtlpGrpcReceiver(pipeline.sink, pipeline.tally, address, token=token)
@@ -244,11 +243,21 @@ def run(
             receiver.start()
             console.print(f"hitmap attach: OTLP/gRPC on {receiver.endpoint}")
         attachments = [
-            stack.enter_context(Attachment(detection, option, pipeline.sink, positions))
+            stack.enter_context(Attachment(detection, option, pipeline.sink, stored))
             for detection, option in zip(detections, options, strict=True)
         ]
         watch(attachments, pipeline, console, stopping)
         console.print("hitmap attach: stopping; what is not in the store yet stays in the spool")
+
+
+def drained(pipeline: Pipeline, timeout_s: float = 10.0) -> bool:
+    """Wait until all that an earlier run left in the spool is in the store; whether it came to that in time."""
+    deadline = time.monotonic() + timeout_s
+    while any(pipeline.stats().pending.values()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def watch(

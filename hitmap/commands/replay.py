@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -14,15 +16,33 @@ from rich.progress import Progress
 
 from cachemodel.errors import UserError
 
+if TYPE_CHECKING:
+    from hitmap.replay.player import Player
+
 
 @click.command()
 @click.argument("folder", metavar="CAPTURE", type=click.Path(path_type=Path))
 @click.option(
     "--otlp", default="127.0.0.1:4317", show_default=True, metavar="HOST:PORT", help="The collector."
 )
-@click.option("--http-port", default=0, help="Of /metrics and /version. Default: any free one.")
-@click.option("--kv-port", default=0, help="Of the KV-event publisher. Default: any free one.")
-@click.option("--replay-port", default=0, help="Of its replay socket. Default: any free one.")
+@click.option(
+    "--http-port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="Of /metrics and /version. Default: any free one.",
+)
+@click.option(
+    "--kv-port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="Of the KV-event publisher. Default: any free one.",
+)
+@click.option(
+    "--replay-port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="Of its replay socket. Default: any free one.",
+)
 @click.option(
     "--log-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -77,7 +97,6 @@ def command(
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
-    log_file.touch()
     with Player(
         capture,
         otlp,
@@ -103,9 +122,12 @@ def command(
         click.echo(json.dumps(counts))
     else:
         console.print("played " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    if stopping.is_set():
+        raise click.Abort
 
 
-def _introduce(player, console: Console, as_json: bool) -> None:  # type: ignore[no-untyped-def]
+def _introduce(player: Player, console: Console, as_json: bool) -> None:
+    """Say where the ports are: as the command that attaches to them."""
     addresses = {
         "url": player.url,
         "kv_events": player.kv_endpoint,
@@ -116,9 +138,13 @@ def _introduce(player, console: Console, as_json: bool) -> None:  # type: ignore
     if as_json:
         click.echo(json.dumps(addresses))
         return
+    words = ["hitmap", "attach", player.url]
+    if player.capture.kv:
+        # A publisher at a concrete address connects, by vLLM's rule; this one binds.
+        words += ["--kv-events", player.kv_endpoint, "--kv-connect", "--replay", player.replay_endpoint]
+    if player.capture.log:
+        words += ["--log", str(player.log_file.absolute())]
+    if player.capture.service_name:
+        words += ["--service", player.capture.service_name]
     console.print("In another terminal:", style="bold")
-    console.print(
-        f"  hitmap attach {player.url} --kv-events {player.kv_endpoint} --replay {player.replay_endpoint}"
-        f" --log {player.log_file} --service {player.capture.service_name}",
-        soft_wrap=True,
-    )
+    console.print("  " + shlex.join(words), soft_wrap=True, markup=False)

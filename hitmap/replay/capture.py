@@ -4,7 +4,7 @@
     scrapes.jsonl, metrics/*.txt    /metrics texts
     kv_events.jsonl                 KV-event messages, three ZeroMQ frames each
     requests.jsonl                  the client's request log, with usage
-    kv_event_sources.json           what the server said of its publishers
+    kv_event_sources.json           what the server said of its publisher
 
 Every part may be missing, not all of them.
 """
@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from cachemodel.errors import UserError
+from cachemodel.kv_events import decode_batch
 
 T = TypeVar("T")
 
@@ -89,15 +91,14 @@ class Capture:
             raise UserError(
                 f"{folder} is no folder; a capture is one, with requests.jsonl, otlp/, metrics/ in it"
             )
-        exports = list(_items(folder / "otlp/index.jsonl", lambda d: _export(folder, d)))
-        scrapes = list(_items(folder / "scrapes.jsonl", lambda d: _scrape(folder, d)))
-        kv = list(_items(folder / "kv_events.jsonl", _kv_message))
-        log = sorted(_log(folder / "requests.jsonl"), key=lambda line: line.time_ns)
+        exports = list(_items(folder / "otlp/index.jsonl", lambda entry, _: _export(folder, entry)))
+        scrapes = list(_items(folder / "scrapes.jsonl", lambda entry, _: _scrape(folder, entry)))
+        kv = list(_items(folder / "kv_events.jsonl", lambda entry, _: _kv_message(entry)))
+        log = sorted(_items(folder / "requests.jsonl", _log_line), key=lambda line: line.time_ns)
         if not (exports or scrapes or kv or log):
             raise UserError(
                 f"{folder} holds no capture: none of otlp/, scrapes.jsonl, kv_events.jsonl, requests.jsonl"
             )
-        sources = folder / "kv_event_sources.json"
         return cls(
             folder=folder,
             exports=exports,
@@ -106,27 +107,38 @@ class Capture:
             log=log,
             service_name=_service_name(exports),
             model=_first(r'model_name="([^"]+)"', scrapes[0].text if scrapes else ""),
-            version=_first(
-                r'"system_fingerprint": ?"vllm-([0-9.]+)', b"\n".join(x.line for x in log).decode()
+            version=next(
+                filter(
+                    None, (_first(r'"system_fingerprint": ?"vllm-([0-9.]+)', x.line.decode()) for x in log)
+                ),
+                "",
             ),
-            kv_sources=json.loads(sources.read_text()) if sources.exists() else None,
+            kv_sources=next(_items(folder / "kv_event_sources.json", lambda entry, _: entry), None),
         )
 
 
-def _items(file: Path, make: Callable[[dict[str, Any]], T]) -> Iterator[T]:
-    if not file.exists():
+def _items(file: Path, make: Callable[[dict[str, Any], bytes], T]) -> Iterator[T]:
+    """What `make` makes of each JSON object in the file and its line; nothing where there is no file."""
+    if not file.is_file():
         return
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
+    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
         try:
-            yield make(json.loads(line))
-        except FileNotFoundError as error:
-            raise UserError(f"{file}, line {number}: {error.filename} is missing") from None
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+            entry = json.loads(line.decode())
+            if not isinstance(entry, dict):
+                raise ValueError("it is no JSON object")
+            yield make(entry, line)
+        except OSError as error:
+            raise UserError(
+                f"{file}, line {number}: {error.filename} cannot be read: {error.strerror}"
+            ) from None
+        except (ValueError, KeyError, TypeError, DecodeError) as error:
             raise UserError(f"{file}, line {number} cannot be read: {error!r}") from None
 
 
 def _export(folder: Path, entry: dict[str, Any]) -> Export:
-    return Export(int(entry["recv_unix_ns"]), (folder / "otlp" / entry["file"]).read_bytes())
+    body = (folder / "otlp" / entry["file"]).read_bytes()
+    ExportTraceServiceRequest.FromString(body)  # a broken one is refused here, not in the middle of the play
+    return Export(int(entry["recv_unix_ns"]), body)
 
 
 def _scrape(folder: Path, entry: dict[str, Any]) -> Scrape:
@@ -135,18 +147,14 @@ def _scrape(folder: Path, entry: dict[str, Any]) -> Scrape:
 
 def _kv_message(entry: dict[str, Any]) -> KvMessage:
     topic, seq, payload = (base64.b64decode(frame) for frame in entry["frames_b64"])
+    if len(seq) != 8:
+        raise ValueError(f"its sequence number has {len(seq)} bytes, not 8")
+    decode_batch(payload)
     return KvMessage(int(entry["recv_unix_ns"]), topic, int.from_bytes(seq, "big"), payload)
 
 
-def _log(file: Path) -> Iterator[LogLine]:
-    if not file.exists():
-        return
-    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
-        try:
-            entry = json.loads(line)
-            yield LogLine(int(entry.get("done_unix_ns") or entry["sent_unix_ns"]), line)
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{file}, line {number} cannot be read: {error!r}") from None
+def _log_line(entry: dict[str, Any], line: bytes) -> LogLine:
+    return LogLine(int(entry.get("done_unix_ns") or entry["sent_unix_ns"]), line)
 
 
 def _service_name(exports: list[Export]) -> str:

@@ -6,12 +6,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, Self
 
-from hitmap.replay.capture import Capture, Export, KvMessage, LogLine, Scrape
-from hitmap.replay.ports import Exporter, HttpPort, KvPort
+from cachemodel.errors import UserError
+from hitmap.replay.capture import Capture, Export, Item, KvMessage, LogLine, Scrape
+from hitmap.replay.ports import Exporter, HttpPort, KvPort, recorded_pages
 from hitmap.replay.shift import shift_export, shift_kv, shift_log, shift_metrics
 
 Shift = Literal["now", "none"]
@@ -21,8 +23,9 @@ class Player:
     """A played server. Its ports are open from the start; `play` sends what was recorded.
 
     otlp: HOST:PORT of the collector. log_file: where the request log grows. speed: 2 plays in half the time. shift:
-    `now` moves all times by one constant so that the recording's end falls on the end of the play and nothing lies in
-    the future; `none` keeps the recorded times and bytes.
+    `now` moves all times by one constant, fixed here because /metrics is served from here on: the recording's end falls
+    on the end of a play that begins at once, and nothing lies in the future; `none` keeps the recorded times and bytes.
+    Raises UserError for a port or a log file that cannot be used.
     """
 
     def __init__(
@@ -42,11 +45,18 @@ class Player:
         self._begin, self._end = self._items[0].time_ns, self._items[-1].time_ns
         self.shift_ns = 0
         if shift == "now":
-            self.shift_ns = time.time_ns() + int((self._end - self._begin) / speed) - self._end
+            # Slower than recorded, it is the begin that falls on now: at its end the play would outrun the clock.
+            self.shift_ns = time.time_ns() + int((self._end - self._begin) / max(speed, 1.0)) - self._end
         self.counts: Counter[str] = Counter()
-        self._exporter = Exporter(otlp)
-        self._http = HttpPort(capture, http_port)
-        self._kv = KvPort(kv_port, replay_port)
+        try:
+            log_file.touch()
+        except OSError as error:
+            raise UserError(f"the request log {log_file} cannot be written: {error.strerror}") from None
+        with ExitStack() as opened:
+            self._exporter = opened.enter_context(closing(Exporter(otlp)))
+            self._kv = opened.enter_context(closing(KvPort(kv_port, replay_port)))
+            self._http = opened.enter_context(closing(HttpPort(recorded_pages(capture, self._kv), http_port)))
+            self._opened = opened.pop_all()
         if capture.scrapes:
             self._show(capture.scrapes[0])
 
@@ -71,13 +81,15 @@ class Player:
         return self._http.scrapes_served
 
     def wait_attached(self, timeout_s: float) -> bool:
-        """Wait until somebody has fetched /metrics and subscribed to the KV events; whether they have in time."""
+        """Wait until somebody watches what was recorded: has fetched /metrics, has subscribed to the KV events.
+
+        Whether they have in time.
+        """
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if self.scrapes_served and (not self.capture.kv or self._kv.subscribed.wait(0.05)):
-                return True
-            time.sleep(0.05)
-        return False
+        scraped = not self.capture.scrapes or self._http.wait_served(timeout_s)
+        return scraped and (
+            not self.capture.kv or self._kv.subscribed.wait(max(0.0, deadline - time.monotonic()))
+        )
 
     def play(
         self, progress: Callable[[int, int], None] | None = None, stopping: threading.Event | None = None
@@ -92,9 +104,8 @@ class Player:
         with self.log_file.open("ab") as log:
             for number, item in enumerate(self._items, start=1):
                 due = began + (item.time_ns - self._begin) / 1e9 / self.speed
-                if (wait := due - time.monotonic()) > 0 and stopping.wait(wait):
+                if stopping.wait(max(0.0, due - time.monotonic())) or not self._send(item, log, stopping):
                     return
-                self._send(item, log)
                 if progress:
                     progress(number, len(self._items))
 
@@ -104,9 +115,7 @@ class Player:
 
     def close(self) -> None:
         """Close all ports; the log file stays."""
-        self._kv.close()
-        self._http.close()
-        self._exporter.close()
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -116,10 +125,12 @@ class Player:
     ) -> None:
         self.close()
 
-    def _send(self, item: Export | Scrape | KvMessage | LogLine, log: IO[bytes]) -> None:
+    def _send(self, item: Item, log: IO[bytes], stopping: threading.Event) -> bool:
+        """Whether the item was sent; False when told to stop."""
         match item:
             case Export():
-                self._exporter.send(shift_export(item.body, self.shift_ns))
+                if not self._exporter.send(shift_export(item.body, self.shift_ns), stopping):
+                    return False
                 self.counts["exports"] += 1
             case Scrape():
                 self._show(item)
@@ -131,6 +142,7 @@ class Player:
                 log.write(shift_log(item.line, self.shift_ns) + b"\n")
                 log.flush()
                 self.counts["log lines"] += 1
+        return True
 
     def _show(self, scrape: Scrape) -> None:
-        self._http.metrics = shift_metrics(scrape.text, scrape.time_ns, self.shift_ns)
+        self._http.show(shift_metrics(scrape.text, scrape.time_ns, self.shift_ns))

@@ -6,6 +6,8 @@ import json
 import queue
 import threading
 import time
+from collections import deque
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
@@ -32,20 +34,24 @@ class Exporter:
         self._channel = grpc.insecure_channel(address)
         self._call = self._channel.unary_unary(EXPORT)
 
-    def send(self, body: bytes) -> None:
-        """Return when the collector has acknowledged; raises UserError when it does not, for a minute or for good."""
+    def send(self, body: bytes, stopping: threading.Event) -> bool:
+        """Whether the collector has acknowledged; False when told to stop while it was not ready.
+
+        Raises UserError when it refuses, or is not ready for a minute.
+        """
         deadline, pause = time.monotonic() + RETRY_FOR_S, 0.2
         while True:
             try:
                 self._call(body, timeout=10)
-                return
+                return True
             except grpc.RpcError as error:
                 if error.code() not in _RETRYABLE or time.monotonic() > deadline:
                     raise UserError(
                         f"the collector at {self._address} does not take the spans:"
                         f" {error.code().name}, {error.details()}"
                     ) from None
-            time.sleep(pause)
+            if stopping.wait(pause):
+                return False
             pause = min(2 * pause, 5.0)
 
     def close(self) -> None:
@@ -54,15 +60,13 @@ class Exporter:
 
 
 class HttpPort:
-    """/metrics, /version, /v1/models, /health and /kv_event_sources as recorded."""
+    """/metrics, /health and `pages`, by path; a path that is not there is not found, as on a server without it."""
 
-    def __init__(self, capture: Capture, port: int) -> None:
-        self.metrics = ""
+    def __init__(self, pages: Mapping[str, object], port: int) -> None:
         self.scrapes_served = 0
+        self._texts: deque[bytes] = deque()
+        self._fetched = False
         self._served = threading.Condition()
-        pages = {"/version": {"version": capture.version}, "/v1/models": _models(capture.model)}
-        if capture.kv_sources is not None:
-            pages["/kv_event_sources"] = capture.kv_sources
         self._pages = {path: json.dumps(page).encode() for path, page in pages.items()} | {"/health": b""}
         try:
             self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
@@ -77,11 +81,34 @@ class HttpPort:
         """Base address."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def wait_served(self, timeout_s: float) -> bool:
-        """Wait until /metrics has been fetched once more."""
+    def show(self, metrics: str) -> None:
+        """Serve this text as /metrics once those before it have been fetched.
+
+        A text is in force until it was fetched once, however slowly a scraper asks: its samples carry their own times,
+        and one left out would make two plays of a recording differ.
+        """
         with self._served:
-            before = self.scrapes_served
-            return self._served.wait_for(lambda: self.scrapes_served > before, timeout_s)
+            self._texts.append(metrics.encode())
+            self._fetched = False
+
+    def wait_served(self, timeout_s: float) -> bool:
+        """Wait until the text shown last has been fetched; whether it was in time."""
+        with self._served:
+            return self._served.wait_for(lambda: self._fetched, timeout_s)
+
+    def _text(self) -> bytes | None:
+        with self._served:
+            return self._texts[0] if self._texts else None
+
+    def _was_fetched(self, text: bytes) -> None:
+        with self._served:
+            self.scrapes_served += 1
+            if text is self._texts[0]:
+                if len(self._texts) > 1:
+                    self._texts.popleft()
+                else:
+                    self._fetched = True
+            self._served.notify_all()
 
     def close(self) -> None:
         """Stop listening."""
@@ -94,12 +121,10 @@ class HttpPort:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
-                if path == "/metrics":
+                if path == "/metrics" and (metrics := port._text()) is not None:
                     # Version 0.0.4 has millisecond timestamps; the recorded header, 1.0.0, would leave it open.
-                    self._answer(port.metrics.encode(), "text/plain; version=0.0.4; charset=utf-8")
-                    with port._served:
-                        port.scrapes_served += 1
-                        port._served.notify_all()
+                    self._answer(metrics, "text/plain; version=0.0.4; charset=utf-8")
+                    port._was_fetched(metrics)
                 elif path in port._pages:
                     self._answer(port._pages[path], "application/json")
                 else:
@@ -127,8 +152,12 @@ class KvPort:
         self._publisher = self._context.socket(zmq.XPUB)
         self._publisher.set_hwm(100_000)
         self._router = self._context.socket(zmq.ROUTER)
-        self.endpoint = _bind(self._publisher, port, "--kv-port")
-        self.replay_endpoint = _bind(self._router, replay_port, "--replay-port")
+        try:
+            self.endpoint = _bind(self._publisher, port, "--kv-port")
+            self.replay_endpoint = _bind(self._router, replay_port, "--replay-port")
+        except UserError:
+            self._context.destroy(linger=0)
+            raise
         self.subscribed = threading.Event()
         self._outbox: queue.SimpleQueue[tuple[bytes, int, bytes]] = queue.SimpleQueue()
         self._published: list[tuple[bytes, int, bytes]] = []
@@ -175,9 +204,26 @@ def _bind(socket: zmq.Socket[bytes], port: int, option: str) -> str:
     try:
         socket.bind(f"tcp://127.0.0.1:{port or '*'}")
     except zmq.ZMQError as error:
-        raise UserError(f"port {port} cannot be used ({error}); choose another with {option}") from None
+        raise UserError(
+            f"port {port} cannot be used ({zmq.strerror(error.errno or 0)}); choose another with {option}"
+        ) from None
     return str(socket.getsockopt_string(zmq.LAST_ENDPOINT))
 
 
-def _models(name: str) -> dict[str, object]:
-    return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "vllm"}]}
+def recorded_pages(capture: Capture, kv: KvPort) -> dict[str, object]:
+    """What the server said of itself, where that was recorded; its KV events are now to be had from `kv`."""
+    pages: dict[str, object] = {}
+    if capture.version:
+        pages["/version"] = {"version": capture.version}
+    if capture.model:
+        model = {"id": capture.model, "object": "model", "owned_by": "vllm"}
+        pages["/v1/models"] = {"object": "list", "data": [model]}
+    for rank, source in list((capture.kv_sources or {}).items())[:1]:  # a recording is of one publisher
+        # With a star, as vLLM writes the endpoint of a publisher that binds.
+        here = {"endpoint": _starred(kv.endpoint), "replay_endpoint": _starred(kv.replay_endpoint)}
+        pages["/kv_event_sources"] = {rank: {**source, **here}}
+    return pages
+
+
+def _starred(endpoint: str) -> str:
+    return endpoint.replace("127.0.0.1", "*")

@@ -32,11 +32,11 @@ def shift_export(body: bytes, shift_ns: int) -> bytes:
 
 
 def shift_kv(payload: bytes, shift_ns: int) -> bytes:
-    """A KV-event batch `[ts, events, rank]` with its time moved."""
+    """A KV-event batch, in either form, with its time moved."""
     if not shift_ns:
         return payload
     batch = msgspec.msgpack.decode(payload)
-    batch[0] += shift_ns / 1e9
+    batch["ts" if isinstance(batch, dict) else 0] += shift_ns / 1e9
     return msgspec.msgpack.encode(batch)
 
 
@@ -52,7 +52,7 @@ def shift_metrics(text: str, taken_ns: int, shift_ns: int) -> str:
     of the play do not matter."""
     stamp = (taken_ns + shift_ns) // 1_000_000
     lines = []
-    for line in text.splitlines():
+    for line in text.rstrip("\n").split("\n"):  # label values may hold other line ends
         found = _SAMPLE.match(line)
         if not found:
             lines.append(line)

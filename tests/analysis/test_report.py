@@ -173,21 +173,21 @@ def test_reading_from_the_store(db: Database) -> None:
         read(db.client, Selection("y", "0", {}), "ttft")
 
 
-def test_counters_are_summed_by_window(db: Database) -> None:
+def test_counters_are_summed_from_scrape_to_scrape(db: Database) -> None:
     db.client.insert(
         "series",
         [[1, "vllm-a", "prompt_tokens_by_source", "counter", "tokens", {"source": "external_kv_transfer"}]],
         column_names=["fingerprint", "server", "metric", "kind", "unit", "labels"],
     )
-    growth = [(5, 100.0), (10, 20.0), (70, 7.0), (500, 1000.0)]
+    growth = [(-5, 1000.0), (10, 20.0), (20, 100.0), (40, 3.0), (55, 1000.0), (100, 7.0), (500, 1000.0)]
     db.client.insert(
         "samples",
         [[START + timedelta(seconds=s), 1, 0.0, d] for s, d in growth],
         column_names=["time", "fingerprint", "value", "delta"],
     )
-    a = requests(5, 1, 30, 0.5)
+    a = requests(5, 1, 30, 0.5)  # runs from 0 to 30 s: scrapes at -5 and 40 s enclose it
     b = Requests(
         **{**a.__dict__, "begin": START + timedelta(seconds=60), "end": START + timedelta(seconds=90)}
     )
     (line,) = counters(db.client, a, b)
-    assert (line.server, line.labels, line.a, line.b) == ("vllm-a", "external_kv_transfer", 120.0, 7.0)
+    assert (line.server, line.labels, line.a, line.b) == ("vllm-a", "external_kv_transfer", 123.0, 7.0)

@@ -204,13 +204,19 @@ def test_an_attachment_collects_from_every_source(metrics: bytes, run1: Path, sp
             kv_events=publisher.events,
             replay=publisher.replay,
             kv_bind=False,
+            log=run1 / "requests.jsonl",
+            label_fields=("client_request_id",),
             interval_s=0.1,
         )
         with Attachment(detect(server.url), options, spool) as attachment:
             wait_until(lambda: all(status.state == "running" for status in attachment.status()))
             wait_until(lambda: attachment.status()[1].counts.get("messages") == 244)
+            wait_until(lambda: attachment.status()[2].counts.get("rows") == 175)
         names = [status.source for status in attachment.status()]
-    assert names == ["metrics blue", "kv events blue"]
+    assert names == ["metrics blue", "kv events blue", "request log blue"]
+    usage = take(spool, "usage")
+    assert len(usage) == 175
+    assert all("client_request_id" in row["labels"] for row in usage)
     assert {row["server"] for row in take(spool, "series")} == {"blue"}
     assert len(take(spool, "kv_events")) == 1215 + 938 + 1
     aliases = take(spool, "aliases")

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from cachemodel.errors import UserError
 from cachemodel.kv_events import AllBlocksCleared, BlockStored, KVEventBatch, encode_batch
-from collector.kv_positions import stored_positions
 from collector.kv_stream import KvStream, Message, Position
 from collector.kv_subscriber import KvEndpoint, KvSubscriber, of_rank, publisher_connects
+from collector.resume import Stored
 from collector.spool import Spool
 from collector.tally import Tally
+from store.client import connect
 from tests.collector.publisher import Frames, Publisher, recorded
 from tests.collector.support import take, wait_until
 
@@ -277,7 +278,7 @@ def test_it_goes_on_where_the_store_stands(
         spool.done(sealed)
 
     def positions() -> dict[str, Position]:
-        return stored_positions(db.client, "s", 0)
+        return Stored(lambda: connect(db.dsn)).kv_positions("s", 0)
 
     with Publisher() as publisher:
         publisher.send(messages[:200])

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,13 @@ import pytest
 
 from collector.dialects.vllm.detect import canonical_names
 from collector.prometheus import parse
+from collector.resume import Stored
 from collector.scrape import Scraper, Target
 from collector.series import SeriesTracker, fingerprint
 from collector.sink import Backpressure
 from collector.spool import Spool
 from collector.tally import Tally
+from store.client import connect
 from tests.collector.support import Answer, Server, cut, take, text, wait_until
 
 LABELS = 'engine="0",model_name="tiny-llama"'
@@ -33,7 +37,10 @@ def server() -> Iterator[Server]:
 
 
 def scraper(server: Server, spool: Spool, **options: Any) -> Scraper:
-    return Scraper(Target("s", f"{server.url}/metrics", timeout_s=1.0, **options), canonical_names, spool)
+    stored = options.pop("stored", dict)
+    return Scraper(
+        Target("s", f"{server.url}/metrics", timeout_s=1.0, **options), canonical_names, spool, stored
+    )
 
 
 class Rows:
@@ -104,6 +111,37 @@ def test_rows_reach_the_real_store(run3: Path, server: Server, spool: Spool, db:
         ("external_cache.hit_tokens", 448.0, 448.0),
         ("prefix_cache.hit_tokens", 3328.0, 3328.0),
     ]
+
+
+def test_growth_goes_on_where_the_store_stands(run3: Path, server: Server, spool: Spool, db: Any) -> None:
+    """Every text is scraped by a collector that has just been started; each knows what the one before stored."""
+
+    def collect(file: Path, started: float = 0.0) -> None:
+        body = file.read_bytes()
+        if started:
+            body = re.sub(rb"(?m)^(process_start_time_seconds) .*", rb"\1 %f" % started, body)
+        server.answers["/metrics"] = text(body)
+        source = scraper(server, spool, stored=partial(Stored(lambda: connect(db.dsn)).samples, "s"))
+        source.start()
+        wait_until(lambda: source.status().state == "running")
+        del server.answers["/metrics"]
+        source.scrape()
+        source.stop()
+        for kind in ("series", "samples"):
+            if batch := spool.seal(kind, 1_000_000, 1 << 30):
+                db.client.raw_insert(kind, insert_block=spool.payload(batch), fmt="JSONEachRow")
+                spool.done(batch)
+
+    deltas = (
+        "SELECT delta FROM samples WHERE fingerprint = (SELECT fingerprint FROM series FINAL"
+        " WHERE metric = 'prompt_tokens') ORDER BY time"
+    )
+    files = sorted((run3 / "metrics").iterdir())
+    for file in files:
+        collect(file)
+    assert [row[0] for row in db.client.query(deltas).result_rows] == [None, 1466.0, 1466.0, 1466.0]
+    collect(files[-1], started=1.9e9)
+    assert db.client.query(deltas).result_rows[-1][0] == 4398.0, "the server was started anew in between"
 
 
 def counter(

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -88,47 +88,52 @@ def counts(db: Database) -> tuple[int, int]:
 
 
 class CuttingProxy:
-    """Passes requests on to the store; cuts the next `cuts` INSERTs off, after or before the store got them."""
+    """Passes requests on to the store; cuts the connection of the next `cuts` INSERTs, after or before they got there."""
 
     def __init__(self, dsn: str, *, cuts: int, after: bool) -> None:
         self.cuts, self._after = cuts, after
         host, _, port = dsn.rpartition("@")[2].partition("/")[0].partition(":")
         self._upstream = (host, int(port))
         self._server = socket.create_server(("127.0.0.1", 0))
+        self._open = [self._server]
         self.dsn = dsn.replace(f":{port}/", f":{self._server.getsockname()[1]}/")
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                threading.Thread(target=self._serve, args=(self._server.accept()[0],), daemon=True).start()
-            except OSError:
-                return
+        with suppress(OSError):
+            while True:
+                client, store = self._server.accept()[0], socket.create_connection(self._upstream)
+                self._open += [client, store]
+                threading.Thread(target=self._serve, args=(client, store), daemon=True).start()
 
-    def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._upstream) as store:
-            threading.Thread(target=self._answers, args=(store, client), daemon=True).start()
+    def _serve(self, client: socket.socket, store: socket.socket) -> None:
+        deaf = threading.Event()
+        threading.Thread(target=self._answer, args=(store, client, deaf), daemon=True).start()
+        with suppress(OSError):
             while data := client.recv(1 << 16):
-                if b"INSERT" in data and self.cuts and not self._after:
-                    self.cuts -= 1
-                    return
                 if b"INSERT" in data and self.cuts:
                     self.cuts -= 1
-                    self._deaf = client
+                    deaf.set()
+                    if not self._after:
+                        break
                 store.sendall(data)
+        cut(client, store)
 
-    def _answers(self, store: socket.socket, client: socket.socket) -> None:
-        try:
-            while data := store.recv(1 << 16):
-                if getattr(self, "_deaf", None) is client:
-                    client.shutdown(socket.SHUT_RDWR)
-                    return
+    def _answer(self, store: socket.socket, client: socket.socket, deaf: threading.Event) -> None:
+        with suppress(OSError):
+            while (data := store.recv(1 << 16)) and not deaf.is_set():
                 client.sendall(data)
-        except OSError:
-            return
+        cut(client, store)
 
     def close(self) -> None:
-        self._server.close()
+        cut(*self._open)
+
+
+def cut(*sockets: socket.socket) -> None:
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()
 
 
 @pytest.mark.parametrize("after", [True, False], ids=["answer lost", "request lost"])

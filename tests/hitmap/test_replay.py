@@ -82,8 +82,15 @@ def play(folder: Path, receiver: Receiver, log: Path, shift: Shift) -> tuple[Pla
         player.play()
         subscriber.done.set()
         subscriber.join()
-        metrics = urllib.request.urlopen(f"{player.url}/metrics").read().decode()
-    return player, subscriber.messages, metrics
+        texts = []
+        while not player.wait_scraped(0):
+            texts.append(urllib.request.urlopen(f"{player.url}/metrics").read().decode())
+    # However fast the play and slow the scraper, no recorded text is passed over.
+    assert texts == [
+        shift_metrics(s.text, s.time_ns, player.shift_ns) for s in player.capture.scrapes[-len(texts) :]
+    ]
+    assert len(texts) >= len(player.capture.scrapes) - 1
+    return player, subscriber.messages, texts[-1]
 
 
 def test_unshifted_everything_is_the_recording(run1: Path, receiver: Receiver, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cachemodel.errors import UserError
 from store.migrate import Migration, known, migrate
@@ -19,8 +21,17 @@ def test_numbers_are_unique_and_rising() -> None:
 
 
 def test_semicolons_inside_comments_and_text_do_not_split() -> None:
-    sql = "-- a; b\nSELECT ';', 1;\n\nSELECT 2 -- c; d\n;\n"
-    assert Migration(1, "x", sql).statements == ["-- a; b\nSELECT ';', 1", "SELECT 2 -- c; d"]
+    sql = "-- a; b;\nSELECT ';\n', 1;\n/* it's;\n */\nSELECT `;`, '\\';' -- c; d;\n;\n-- the end;\n"
+    assert Migration(1, "x", sql).statements == [
+        "-- a; b;\nSELECT ';\n', 1",
+        "/* it's;\n */\nSELECT `;`, '\\';' -- c; d;",
+    ]
+
+
+@given(st.lists(st.sampled_from(["a", "'", "\\'", ";", "--", "\n", "/*", "*/", "`", '"', " "]), max_size=12))
+def test_splitting_loses_nothing_of_a_quoted_text(pieces: list[str]) -> None:
+    text = "".join(pieces).replace("\\", "").replace("'", "''")
+    assert Migration(1, "x", f"SELECT '{text}';\nSELECT 2;").statements == [f"SELECT '{text}'", "SELECT 2"]
 
 
 def test_an_edited_file_is_an_error(db: Database) -> None:

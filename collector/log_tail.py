@@ -1,0 +1,131 @@
+"""Follows a growing request log and hands its rows to a sink."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from collector.request_log import MAX_LINE_BYTES, TOO_LONG, Rejected, parse_line
+from collector.sink import Sink
+from collector.source import RUNNING, WAITING, ThreadSource
+
+CHUNK_BYTES = 1 << 20
+POLL_S = 0.2
+CUT_OFF = "line was cut off"
+
+
+class LogFile:
+    """The complete lines of a file that others write to, rotate and truncate.
+
+    `offset` is where reading may be taken up again: right after the last complete line. A last line without its end
+    waits. A file that became shorter is read from its start; one that was replaced is read to its end before the new
+    one. `lost` counts lines that were given up, by reason.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+        self.lost: dict[str, int] = {}
+        self._file: BinaryIO | None = None
+        self._rest = b""
+        self._skipping = False  # inside a line that is too long
+
+    def lines(self) -> list[bytes] | None:
+        """The next lines, up to a megabyte of them: empty when there are none yet, None when there is no file."""
+        file = self._file = self._file or self._open()
+        if file is None:
+            return None
+        if os.fstat(file.fileno()).st_size < file.tell():
+            self._forget_rest()
+            self.offset = file.seek(0)
+        chunk = file.read(CHUNK_BYTES)
+        if not chunk and self._was_replaced(file):
+            self.close()
+            self.offset = 0
+            return self.lines()
+        return self._complete(chunk)
+
+    def close(self) -> None:
+        """Let go of the file; a line that has no end by now never gets one."""
+        if self._file:
+            self._file.close()
+            self._file = None
+        self._forget_rest()
+
+    def _open(self) -> BinaryIO | None:
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return None
+        file.seek(self.offset)
+        return file
+
+    def _was_replaced(self, file: BinaryIO) -> bool:
+        try:
+            return not os.path.samestat(self.path.stat(), os.fstat(file.fileno()))
+        except FileNotFoundError:
+            return False
+
+    def _forget_rest(self) -> None:
+        if self._rest:
+            self._lose(CUT_OFF)
+        self._rest, self._skipping = b"", False
+
+    def _complete(self, chunk: bytes) -> list[bytes]:
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        if lines:
+            self.offset += sum(len(line) + 1 for line in lines)
+            if self._skipping:
+                del lines[0]
+                self._skipping = False
+        if len(rest) > MAX_LINE_BYTES:
+            if not self._skipping:
+                self._lose(TOO_LONG)
+            self.offset += len(rest)
+            self._skipping, rest = True, b""
+        self._rest = rest
+        return [line for line in lines if line.strip()]
+
+    def _lose(self, reason: str) -> None:
+        self.lost[reason] = self.lost.get(reason, 0) + 1
+
+
+class LogTail(ThreadSource):
+    """Reads the request log of one server, from its start and on as it grows, until it is stopped.
+
+    What was read in an earlier run comes out in the same bytes and is stored once. A line that is no good is counted
+    by its reason and the rest goes on.
+    """
+
+    def __init__(
+        self, path: Path, server: str, sink: Sink, label_fields: Sequence[str] = (), *, poll_s: float = POLL_S
+    ) -> None:
+        super().__init__(f"request log {server}", sink)
+        self._log = LogFile(path)
+        self._server = server
+        self._label_fields = tuple(label_fields)
+        self._poll_s = poll_s
+
+    def work(self) -> None:
+        lines = self._log.lines()
+        if lines is None:
+            self.tell(WAITING, f"{self._log.path} is not there yet")
+        if not lines:
+            self._stopping.wait(self._poll_s)
+            return
+        rows = [parse_line(line, self._server, time.time(), self._label_fields) for line in lines]
+        for row in rows:
+            if isinstance(row, Rejected):
+                self.counts[row.reason] += 1
+        if good := [row.entry() for row in rows if not isinstance(row, Rejected)]:
+            self.deliver(good)
+        self.counts.update(self._log.lost)
+        self._log.lost.clear()
+        self.tell(RUNNING, f"{self.counts['rows']} responses from {self._log.path}")
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        super().stop(timeout_s)
+        self._log.close()

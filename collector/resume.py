@@ -1,0 +1,68 @@
+"""What the store knows of a server, for sources that take up what an earlier run of the collector left off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clickhouse_connect.driver.client import Client
+
+from collector.kv_stream import MAX_DEPTHS, Position
+from collector.series import UP, LastSample, fingerprint
+
+# The newest life of each stream. Sources that fell silent long before the others are not looked for.
+_LIVES = """
+SELECT source, toFloat64(epoch), max(seq), toFloat64(argMax(time, seq))
+FROM kv_events
+WHERE server = {server:String} AND rank = {rank:UInt16} AND action NOT IN ('gap', 'restart')
+  AND time > (SELECT max(time) FROM kv_events WHERE server = {server:String} AND rank = {rank:UInt16}) - INTERVAL 7 DAY
+GROUP BY source, epoch
+ORDER BY epoch DESC
+LIMIT 1 BY source
+"""
+_DEPTHS = f"""
+SELECT assumeNotNull(block), any(depth)
+FROM kv_events
+WHERE server = {{server:String}} AND rank = {{rank:UInt16}} AND source = {{source:String}} AND action = 'stored'
+  AND time >= toDateTime64({{epoch:Float64}}, 6) AND toFloat64(epoch) = {{epoch:Float64}} AND depth IS NOT NULL
+GROUP BY block
+ORDER BY max(seq) DESC
+LIMIT {MAX_DEPTHS}
+"""
+# `up` is in every scrape: it tells cheaply when the last good one was.
+_SAMPLES = """
+SELECT fingerprint, toUnixTimestamp64Micro(max(time)), argMax(value, time)
+FROM samples
+WHERE time > (SELECT max(time) FROM samples WHERE fingerprint = {up:UInt64} AND value = 1) - INTERVAL 1 HOUR
+  AND fingerprint IN (SELECT fingerprint FROM series WHERE server = {server:String})
+GROUP BY fingerprint
+"""
+
+
+class Stored:
+    """Asks the store when a source starts. connect: opens a client.
+
+    Everything accepted before must have reached the store: growth would otherwise be counted from an older sample.
+    """
+
+    def __init__(self, connect: Callable[[], Client]) -> None:
+        self._connect = connect
+
+    def samples(self, server: str) -> dict[int, LastSample]:
+        """The last sample of each series of a server, by fingerprint."""
+        parameters = {"server": server, "up": fingerprint(server, UP.name, ())}
+        with self._connect() as client:
+            rows = client.query(_SAMPLES, parameters).result_rows
+        return {row[0]: LastSample(row[1], row[2]) for row in rows}
+
+    def kv_positions(self, server: str, rank: int) -> dict[str, Position]:
+        """Where each stream (by topic) of a server's rank stood."""
+        positions = {}
+        with self._connect() as client:
+            parameters = {"server": server, "rank": rank}
+            for source, epoch, seq, ts in client.query(_LIVES, parameters).result_rows:
+                parameters |= {"source": source, "epoch": epoch}
+                newest_first = client.query(_DEPTHS, parameters).result_rows
+                # the oldest first: in that order they are forgotten
+                depths = {row[0]: row[1] for row in reversed(list(newest_first))}
+                positions[source] = Position(epoch, seq, ts, depths)
+        return positions

@@ -1,0 +1,141 @@
+"""Following a log that grows, is cut, rotated and truncated under our hands."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from collector import log_tail
+from collector.log_tail import CUT_OFF, LogFile, LogTail
+from collector.request_log import NOT_JSON, TOO_LONG
+from collector.sink import Backpressure, Entry
+
+
+class Kept:
+    """A sink that keeps what it takes, after refusing a few times."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self.entries: list[Entry] = []
+        self._refusals = refusals
+
+    def put(self, entries: Sequence[Entry]) -> int:
+        if self._refusals:
+            self._refusals -= 1
+            raise Backpressure(0.01)
+        self.entries += entries
+        return len(entries)
+
+    def ids(self) -> list[str]:
+        return [json.loads(entry.payload)["request_id"] for entry in self.entries]
+
+
+def line(request_id: str) -> bytes:
+    return json.dumps({"response_id": request_id, "time": int(time.time())}).encode() + b"\n"
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def eventually(check: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not check():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_lines_come_once_and_the_last_waits_for_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = LogFile(path)
+    assert log.lines() is None
+    append(path, b"one\n\ntwo\nthr")
+    assert log.lines() == [b"one", b"two"]
+    assert log.lines() == []
+    append(path, b"ee\n")
+    assert log.lines() == [b"three"]
+    assert log.offset == path.stat().st_size
+    assert log.lost == {}
+
+
+def test_reading_is_taken_up_at_an_offset(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    append(path, b"one\ntwo\nthr")
+    first = LogFile(path)
+    first.lines()
+    append(path, b"ee\n")
+    assert LogFile(path, first.offset).lines() == [b"three"]
+
+
+def test_a_rotated_file_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    append(path, b"one\n")
+    log = LogFile(path)
+    assert log.lines() == [b"one"]
+    append(path, b"two\ncut")
+    path.rename(tmp_path / "log.1")
+    assert log.lines() == [b"two"]
+    assert log.lines() == [], "the new file is not there yet"
+    append(path, b"three\n")
+    assert log.lines() == [b"three"]
+    assert log.lost == {CUT_OFF: 1}
+
+
+def test_a_truncated_file_is_read_from_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    append(path, b"one\ntwo\ncut")
+    log = LogFile(path)
+    log.lines()
+    os.truncate(path, 0)
+    assert log.lines() == []
+    append(path, b"three\n")
+    assert log.lines() == [b"three"]
+    assert log.offset == 6
+    assert log.lost == {CUT_OFF: 1}
+
+
+def test_a_line_that_is_too_long_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_tail, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(log_tail, "CHUNK_BYTES", 64)
+    path = tmp_path / "log"
+    append(path, b"one\n" + b"x" * 1000 + b"\ntwo\n")
+    log = LogFile(path)
+    lines = [line for _ in range(30) for line in log.lines() or []]
+    assert lines == [b"one", b"two"]
+    assert log.lost == {TOO_LONG: 1}
+    assert log.offset == path.stat().st_size
+
+
+def test_tail_delivers_what_is_good_and_counts_the_rest(tmp_path: Path) -> None:
+    path, sink = tmp_path / "log", Kept(refusals=2)
+    tail = LogTail(path, "s", sink, poll_s=0.01)
+    tail.start()
+    try:
+        eventually(lambda: "not there yet" in tail.status().detail)
+        append(path, line("r1") + b"{broken\n" + line("r2"))
+        eventually(lambda: sink.ids() == ["r1", "r2"])
+        append(path, line("r3"))
+        eventually(lambda: sink.ids() == ["r1", "r2", "r3"])
+        eventually(lambda: tail.status().detail.startswith("3 responses"))
+    finally:
+        tail.stop()
+    counts = tail.status().counts
+    assert counts[NOT_JSON] == 1
+    assert counts["rows"] == 3
+
+
+def test_a_log_read_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    append(path, line("r1") + line("r2"))
+    sinks = Kept(), Kept()
+    for sink in sinks:
+        tail = LogTail(path, "s", sink, poll_s=0.01)
+        tail.start()
+        eventually(lambda sink=sink: len(sink.entries) == 2)  # type: ignore[misc]
+        tail.stop()
+    assert sinks[0].entries == sinks[1].entries
