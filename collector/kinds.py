@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 
-
 # Old data may be played in: a batch is allowed to touch as many days as the receiver lets through.
 COMMON_SETTINGS = {
     "max_partitions_per_insert_block": "1000",

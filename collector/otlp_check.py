@@ -53,7 +53,7 @@ class Checked:
 
 
 def check_traces(payload: bytes, window: Window) -> Checked:
-    """Check an ExportTraceServiceRequest; raises MalformedError. The usual request costs one parse and one short loop."""
+    """Check an ExportTraceServiceRequest; raises MalformedError. Usually it costs one parse and one short loop."""
     request = _parse(ExportTraceServiceRequest, payload)
     oldest, newest = window.bounds()
     rows = 0

@@ -8,12 +8,13 @@ readers, set to readonly once and for all, and writers.
 
 from __future__ import annotations
 
+import os
 import queue
 import re
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,28 +52,30 @@ class EngineError(Exception):
         return cls(int(found[1]), found[2].strip()) if found else cls(1002, str(error), "UNKNOWN_EXCEPTION")
 
 
+def _half_of_the_machine() -> int:
+    return min(4_000_000_000, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+
+
 @dataclass(frozen=True)
 class Limits:
     """Bounds of the engine, in bytes and seconds.
 
     memory: of all queries and caches together; a query that would pass it fails and leaves the process alive.
-    query_memory: of one reader's query.
-    query_seconds: how long one reader's query may run.
-    query_threads: how many threads one reader's query may use.
+    reader_seconds: how long one reader's query may run.
+    reader_threads: how many threads one reader's query may use.
     """
 
-    memory: int = 4_000_000_000
-    query_memory: int = 2_000_000_000
-    query_seconds: int = 120
-    query_threads: int = 8
+    memory: int = field(default_factory=_half_of_the_machine)
+    reader_seconds: int = 120
+    reader_threads: int = 8
 
     @property
     def of_a_reader(self) -> dict[str, int]:
         """The settings of a reader's handle; 0 would mean no limit."""
         return {
-            "max_memory_usage": self.query_memory,
-            "max_execution_time": self.query_seconds,
-            "max_threads": self.query_threads,
+            "max_memory_usage": self.memory // 2,
+            "max_execution_time": self.reader_seconds,
+            "max_threads": self.reader_threads,
         }
 
 

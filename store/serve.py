@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -33,17 +34,24 @@ USERS_CHECK_S = 0.5
 GRACE_S = 5  # for statements under way when the store is asked to stop
 
 
-def serve(directory: Path, host: str, port: int, limits: Limits, *, while_used: bool = False) -> None:
-    """Own `directory` and serve ClickHouse's HTTP interface until SIGTERM, SIGINT or, with while_used, until nobody
-    uses the store any more.
+def serve(
+    directory: Path,
+    port: int,
+    limits: Limits,
+    *,
+    while_used: bool = False,
+    ready: Callable[[int], None] | None = None,
+) -> None:
+    """Own `directory` and serve ClickHouse's HTTP interface on loopback until SIGTERM, SIGINT or, with while_used,
+    until nobody uses the store any more.
 
-    port: 0 takes any free one. Raises UserError when the directory or the port is taken.
+    port: 0 takes any free one; `ready` is told which. Raises UserError when the directory or the port is taken.
     """
     if owner := find_owner(directory):
         raise DirectoryTakenError(
             f"the store in {directory} is already served by process {owner.pid} on port {owner.port}"
         )
-    listener = _listen(host, port)
+    listener = _listen(port)
     directory = directory.absolute()
     lock = _lock(directory)
     os.chdir(directory)  # the engine caches format schemas below the working directory
@@ -67,6 +75,8 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, while_used: 
         # uvicorn stops on SIGTERM, then raises it again for whoever comes next: that is us, and we are done
         signal.signal(signal.SIGTERM, lambda *_: None)
         _introduce(directory, owner)
+        if ready:
+            ready(owner.port)
         server.run(sockets=[listener])
     finally:
         owner_file(directory).unlink(missing_ok=True)
@@ -77,16 +87,12 @@ def serve(directory: Path, host: str, port: int, limits: Limits, *, while_used: 
         lock.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    if host not in ("127.0.0.1", "localhost"):
-        raise UserError(
-            "the embedded store listens on loopback only; put a ClickHouse server where others reach it"
-        )
+def _listen(port: int) -> socket.socket:
     try:
-        listener = socket.create_server((host, port))
+        listener = socket.create_server(("127.0.0.1", port))
     except OSError as error:
         raise UserError(
-            f"port {port} on {host} cannot be used ({error.strerror}); choose another with --port"
+            f"port {port} cannot be used ({error.strerror}); choose another with --port"
         ) from None
     # asyncio does not set it on sockets that it was handed; without it each answer waits 40 ms for the client's ACK
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

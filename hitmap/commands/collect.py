@@ -103,8 +103,8 @@ def command(
         stack.callback(receiver.stop)
         receiver.start()
         console.print(
-            f"hitmap collect: OTLP/gRPC on {receiver.endpoint}; memory stays below {memory_bound(limits, flush) >> 20} MB,"
-            f" the spool below {spool_limit} MB"
+            f"hitmap collect: OTLP/gRPC on {receiver.endpoint};"
+            f" memory stays below {memory_bound(limits, flush) >> 20} MB, the spool below {spool_limit} MB"
         )
         watch(pipeline, console, stopping)
         console.print("hitmap collect: stopping; what is not in the store yet stays in the spool")

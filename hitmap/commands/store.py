@@ -29,14 +29,17 @@ def command() -> None:
     type=click.Path(path_type=Path),
     help="Directory to own. Default: $HITMAP_HOME/store.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address.")
-@click.option("--port", default=8123, show_default=True, help="0 takes any free port.")
 @click.option(
-    "--memory-mb", default=4000, show_default=True, help="Bound of all queries and caches together."
+    "--port", default=8123, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free port."
+)
+@click.option(
+    "--memory-mb",
+    type=click.IntRange(min=500),
+    help="Bound of all queries and caches together. Default: half of the machine's memory, at most 4000.",
 )
 @click.option("--while-used", is_flag=True, hidden=True)
-def serve(directory: Path | None, host: str, port: int, memory_mb: int, while_used: bool) -> None:
-    """Own a store directory and serve it until interrupted.
+def serve(directory: Path | None, port: int, memory_mb: int | None, while_used: bool) -> None:
+    """Own a store directory and serve it on loopback until interrupted.
 
     The writer's password is in DIR/server.json, readable by you alone. Anybody else on this machine may read the
     database, nothing more:
@@ -49,12 +52,16 @@ def serve(directory: Path | None, host: str, port: int, memory_mb: int, while_us
     from store.serve import serve as run
 
     directory = directory or home() / "store"
-    if not while_used:
+    limits = Limits(memory_mb * 1_000_000) if memory_mb else Limits()
+
+    def announce(port: int) -> None:
         click.echo(
-            f"hitmap store: {directory} on http://{host}:{port or '(any)'}, memory bound {memory_mb} MB",
+            f"hitmap store: {directory} on http://127.0.0.1:{port}, memory bound {limits.memory // 1_000_000} MB;"
+            " Ctrl-C ends it",
             err=True,
         )
-    run(directory, host, port, Limits(memory=memory_mb * 1_000_000), while_used=while_used)
+
+    run(directory, port, limits, while_used=while_used, ready=None if while_used else announce)
 
 
 @command.command()
@@ -146,10 +153,18 @@ def sql(query: str, store: str | None, output_format: str | None, as_json: bool)
                 return
             found = client.query(query)
         except ClickHouseError as error:
-            raise UserError(str(error).splitlines()[0]) from None
+            raise UserError(_words(error)) from None
+    if not any(found.column_names):  # not a query
+        return
     table = Table()
     for name in found.column_names:
         table.add_column(name)
     for row in found.result_rows:
         table.add_row(*("NULL" if value is None else str(value) for value in row))
     Console().print(table)
+
+
+def _words(error: Exception) -> str:
+    """ClickHouse's own words out of the client's message, on one line."""
+    text = str(error)
+    return " ".join((text.partition("server response: ")[2] or text).partition(" (for url")[0].split())

@@ -87,9 +87,11 @@ class HttpPort:
         A text is in force until it was fetched once, however slowly a scraper asks: its samples carry their own times,
         and one left out would make two plays of a recording differ.
         """
+        text = metrics.encode()
         with self._served:
-            self._texts.append(metrics.encode())
-            self._fetched = False
+            if not self._texts or self._texts[-1] != text:
+                self._texts.append(text)
+                self._fetched = False
 
     def wait_served(self, timeout_s: float) -> bool:
         """Wait until the text shown last has been fetched; whether it was in time."""
