@@ -16,6 +16,7 @@ from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Detection
 from collector.otlp import OtlpGrpcReceiver
 from collector.pipeline import Pipeline
+from collector.resume import Stored
 from hitmap.replay.capture import Capture
 from hitmap.replay.player import Player, Shift
 from store.client import connect
@@ -65,7 +66,8 @@ def played(
             log=log if with_log else None,
             interval_s=0.2,
         )
-        with Attachment(detection, options, pipeline.sink):
+        stored = Stored(lambda: connect(store.dsn))
+        with Attachment(detection, options, pipeline.sink, stored):
             if not player.wait_attached(20):
                 raise UserError("the attachment did not reach the played server within 20 s")
             with Progress(console=console, transient=True) as bar:

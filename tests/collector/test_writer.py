@@ -88,7 +88,7 @@ def counts(db: Database) -> tuple[int, int]:
 
 
 class CuttingProxy:
-    """Passes requests on to the store; cuts the connection of the next `cuts` INSERTs, after or before they got there."""
+    """Passes requests on to the store; cuts the connection of the next `cuts` INSERTs, before or after they arrived."""
 
     def __init__(self, dsn: str, *, cuts: int, after: bool) -> None:
         self.cuts, self._after = cuts, after
