@@ -56,6 +56,8 @@ class Guard:
             if error.code != BAD_ARGUMENTS:
                 raise
             self._check_plain(sql)
+        except RecursionError:
+            refuse("the statement is nested too deeply")
         else:
             for node in _nodes(tree):
                 self._check_node(node)
@@ -119,15 +121,16 @@ def check_database(name: str) -> None:
 
 def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
     """Every node of the tree; the settings of EXPLAIN itself, which only choose what it prints, are left out."""
-    if isinstance(tree, list):
-        for branch in tree:
-            yield from _nodes(branch)
-    elif isinstance(tree, dict):
-        if "type" in tree:
-            yield tree
-        for key, branch in tree.items():
-            if not (tree.get("type") == "ExplainQuery" and key == "settings"):
-                yield from _nodes(branch)
+    open_branches = [tree]
+    while open_branches:
+        branch = open_branches.pop()
+        if isinstance(branch, list):
+            open_branches += branch
+        elif isinstance(branch, dict):
+            if "type" in branch:
+                yield branch
+            explain = branch.get("type") == "ExplainQuery"
+            open_branches += [value for key, value in branch.items() if not (explain and key == "settings")]
 
 
 def _check_name(node: Mapping[str, Any]) -> None:

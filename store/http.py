@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import secrets
 import uuid
 from collections.abc import AsyncIterator
@@ -46,6 +47,8 @@ STATUS_OF_CODE = {
 # A page in a browser must not reach the store by a host name of its own that resolves to this machine.
 HOSTS = ["127.0.0.1", "localhost"]
 
+_QUERY_ID = re.compile(r"[\w.:-]{1,100}", re.ASCII)  # what may go back in a header
+
 
 class Interface:
     """The HTTP side of one engine: who has the owner's password is the writer, everybody else is a reader.
@@ -75,7 +78,8 @@ class Interface:
         )
 
     async def _handle(self, request: Request) -> Response:
-        headers = {"X-ClickHouse-Query-Id": request.query_params.get("query_id") or str(uuid.uuid4())}
+        asked_id = request.query_params.get("query_id", "")
+        headers = {"X-ClickHouse-Query-Id": asked_id if _QUERY_ID.fullmatch(asked_id) else str(uuid.uuid4())}
         try:
             writer = self._is_writer(request)
             body = await read_body(request, WRITER_BODY_BYTES if writer else READER_BODY_BYTES)

@@ -87,6 +87,9 @@ HOSTILE = [
     "EXPLAIN AST SELECT 1 INTO OUTFILE '{path}'",
     "DESCRIBE requests INTO OUTFILE '{path}'",
     "SHOW TABLES INTO OUTFILE '{path}'",
+    "SHOW CREATE TABLE requests INTO OUTFILE '{path}'",
+    "SHOW FUNCTIONS INTO OUTFILE '{path}'",
+    "EXISTS requests INTO OUTFILE '{path}'",
     "SELECT 1 SETTINGS output_format_schema = '{path}' FORMAT Protobuf",
     # the inside of the server
     "SELECT * FROM system.processes",
@@ -180,6 +183,13 @@ def test_few_of_the_hostile_statements_are_merely_wrong(reader_dsn: str) -> None
 def test_harmless_statements_run(statement: str, reader_dsn: str) -> None:
     answer = post(reader_dsn, statement, param_database="hitmap")
     assert (answer.status, answer.code) == (200, 0), answer.text
+
+
+def test_a_statement_nested_beyond_measure_is_refused(reader_dsn: str) -> None:
+    for depth in (100, 300, 900, 5000):
+        nested = "SELECT " + "abs(" * depth + "1" + ")" * depth
+        assert post(reader_dsn, nested).status in (200, 400, 403, 500)
+    assert post(reader_dsn, "SELECT 1").text == "1\n"
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,11 @@ def test_a_web_page_cannot_reach_the_store_under_its_own_name(store_server: Embe
     assert post(store_server.reader_dsn, "SELECT 1", {"Host": "evil.example"}).status == 400
 
 
+def test_a_query_id_goes_back_unless_it_would_split_the_headers(store_server: Embedded) -> None:
+    assert post(store_server.dsn, "SELECT 1", query_id="q-1").headers["X-ClickHouse-Query-Id"] == "q-1"
+    assert post(store_server.dsn, "SELECT 1", query_id="q\r\nEvil: 1").headers["Evil"] is None
+
+
 def test_without_a_database_it_is_hitmaps(store_server: Embedded) -> None:
     assert post(store_server.reader_dsn.rpartition("/")[0], "SELECT currentDatabase()").text == "hitmap\n"
 
