@@ -58,7 +58,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong call, 130 interrupted."""
+    """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong call, 75 store directory taken, 130 interrupted."""
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as stop:

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from clickhouse_connect.driver.client import Client
 
 from store.client import connect
 from store.embedded import Embedded, ensure
 from store.migrate import migrate
+
+# A deadline would be a timing assertion: a loaded machine fails it.
+settings.register_profile("hitmap", deadline=None)
+settings.load_profile("hitmap")
 
 DATA = Path(__file__).parent / "data"
 _numbers = itertools.count()
@@ -24,6 +29,15 @@ class Database:
 
     dsn: str
     client: Client
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test touches the store of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HITMAP_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.delenv("HITMAP_STORE", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")

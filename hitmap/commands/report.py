@@ -63,13 +63,13 @@ def command(
 
     if not 0 < quantile < 1:
         raise UsageError(f"a quantile lies between 0 and 1: write 0.99 for P99, not {quantile:g}")
+    if bool(deploy) == bool(set_a or set_b) or bool(set_a) != bool(set_b):
+        raise UsageError("say what to compare: --a SET --b SET, or --deploy NAME")
     with open_client(store) as client:
-        if deploy and not (set_a or set_b):
+        if deploy:
             report = compare_deploy(client, deploy, parse_duration(window), metric=metric, quantile=quantile)
-        elif set_a and set_b and not deploy:
-            report = compare(client, set_a, set_b, metric=metric, quantile=quantile)
         else:
-            raise UsageError("say what to compare: --a SET --b SET, or --deploy NAME")
+            report = compare(client, set_a or "", set_b or "", metric=metric, quantile=quantile)
     output = "json" if as_json else output
     if output == "text":
         if file:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,3 +155,26 @@ def test_external_hits_show(run3: Path, tmp_path: Path) -> None:
         report = compare(client, "phase=local_hit", "phase=external_hit")
         shown = {(c.metric, c.labels): (c.a, c.b) for c in report.counters}
         assert ("prompt_tokens_by_source", "external_kv_transfer") in shown
+
+
+def test_the_demo_command_ends_with_the_report(run1: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "hitmap",
+        "demo",
+        "--capture",
+        str(run1),
+        "--speed",
+        str(SPEED),
+        "--json",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    cached = next(t["share"] for t in report["tokens"] if t["source"] == "cached")
+    assert (round(cached["a"]["value"], 3), cached["b"]["value"]) == (0.761, 0.0)
+    assert "175 requests came in" in done.stderr
+    assert not list(tmp_path.iterdir()), "the demo leaves nothing behind"
