@@ -15,17 +15,15 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.quantiles import Floats
 
-Indices = NDArray[np.int64]
-Statistic = Callable[[Indices], Floats]
+Statistic = Callable[[Floats], Floats]
 
 RESAMPLES = 2000
 FEWEST_RESAMPLES = 200
-MOST_DRAWS = 40_000_000  # observations drawn in all: bounds time on large sets
-DRAWS_AT_ONCE = 2_000_000  # and memory
+MOST_DRAWS = 10_000_000  # observations drawn in all: bounds time on large sets
+DRAWS_AT_ONCE = 1_000_000  # and memory
 _SHORTEST_SERIES = 20  # below, an autocorrelation says nothing
 
 
@@ -61,23 +59,36 @@ def resamples(n: int) -> int:
     return max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_DRAWS // max(n, 1)))
 
 
-def draw(n: int, length: int, count: int, rng: np.random.Generator) -> Iterator[Indices]:
-    """`count` resamples of n observations in blocks of `length`, as rows of index arrays (some, n)."""
+def draw(n: int, length: int, count: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """`count` resamples of n observations in blocks of `length`: how often each observation is in them, as rows (r, n)
+    that sum to n. Counts say all there is to a resample, and make most statistics a matrix product."""
     blocks = math.ceil(n / length)
+    lengths = np.full(blocks, length)
+    lengths[-1] = n - (blocks - 1) * length
     at_once = max(1, DRAWS_AT_ONCE // n)
     for start in range(0, count, at_once):
         rows = min(at_once, count - start)
-        first = rng.integers(0, n, size=(rows, blocks, 1))
-        yield ((first + np.arange(length)) % n).reshape(rows, blocks * length)[:, :n]
+        first = rng.integers(0, n, size=(rows, blocks))
+        row = np.arange(rows)[:, None] * n
+        counts = np.bincount((row + first).ravel(), minlength=n * rows).reshape(rows, n)
+        if length > 1:
+            # +1 where a block begins, -1 behind its end; one that runs over the end of the series goes on at its start.
+            behind = first + lengths
+            counts -= np.bincount((row + behind % n).ravel(), minlength=n * rows).reshape(rows, n)
+            counts = np.cumsum(counts, axis=1)
+            counts += (behind >= n).sum(axis=1)[:, None]
+        yield counts.astype(np.float64)
 
 
 def replicate(series: Floats, statistic: Statistic, count: int, rng: np.random.Generator) -> Floats:
     """The statistic on `count` resamples.
 
-    series: (n,) in time order, what the block length is taken from. statistic: index rows (r, n) -> values (r, k).
+    series: (n,) in time order, what the block length is taken from. statistic: counts (r, n) -> values (r, k).
     Returns (count, k).
     """
-    return np.concatenate([statistic(rows) for rows in draw(len(series), block_length(series), count, rng)])
+    return np.concatenate(
+        [statistic(counts) for counts in draw(len(series), block_length(series), count, rng)]
+    )
 
 
 def interval(replicates: Floats, level: float = 0.95) -> tuple[float, float]:

@@ -9,9 +9,8 @@ makes other requests the slow ones, a layer that did not change gets a share of 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from analysis.quantiles import Floats, hd_observation_weights, hd_rank_weights
+from analysis.quantiles import Floats, hd_observation_weights
 
 UNATTRIBUTED = "unattributed"
 
@@ -29,10 +28,3 @@ def with_rest(totals: Floats, layers: Floats) -> Floats:
     """`layers` (k, n) with unknown as 0 and a last row: what they leave of the total, signed; sums to `totals`."""
     known = np.nan_to_num(layers, nan=0.0)
     return np.vstack([known, totals - known.sum(axis=0)])
-
-
-def compose_rows(totals: Floats, parts: Floats, rows: NDArray[np.int64], q: float) -> Floats:
-    """Contributions (r, k) for resamples: rows (r, n) index totals (n,) and parts (k, n)."""
-    drawn = np.take_along_axis(rows, np.argsort(totals[rows], axis=1), axis=1)
-    weights = hd_rank_weights(rows.shape[1], q)
-    return np.stack([part[drawn] @ weights for part in parts], axis=1)

@@ -51,9 +51,24 @@ def hd_observation_weights(values: Floats, q: float, weights: Floats | None = No
 
 def hd_rank_weights(n: int, q: float) -> Floats:
     """The weights (n,) of the order statistics, smallest first."""
+    return np.diff(hd_rank_mass(n, q))
+
+
+def hd_rank_mass(n: int, q: float) -> Floats:
+    """The weight of the k smallest of n observations together, for k from 0 to n: (n + 1,)."""
     if n < 1 or not 0 < q < 1:
         raise ValueError(f"a quantile needs observations and 0 < q < 1, not n={n} and q={q}")
-    return np.diff(beta_cdf(np.arange(n + 1) / n, (n + 1) * q, (n + 1) * (1 - q)))
+    return beta_cdf(np.arange(n + 1) / n, (n + 1) * q, (n + 1) * (1 - q))
+
+
+def hd_resampled_weights(counts: Floats, rank_mass: Floats) -> Floats:
+    """What each observation weighs in the estimate of a resample, as rows (r, n).
+
+    counts: (r, n), how often each observation is in the resample, the observations in rising order, each row summing to
+    m. rank_mass: `hd_rank_mass(m, q)`.
+    """
+    upto = np.cumsum(counts, axis=1).astype(np.int64)
+    return np.diff(rank_mass[upto], axis=1, prepend=0.0)
 
 
 def beta_cdf(x: Floats, a: float, b: float) -> Floats:

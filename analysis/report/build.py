@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from analysis.bootstrap import interval, replicate, resamples
-from analysis.composition import UNATTRIBUTED, compose, compose_rows, with_rest
-from analysis.quantiles import Floats, hd_quantile, hd_rank_weights
+from analysis.composition import UNATTRIBUTED, compose, with_rest
+from analysis.quantiles import Floats, hd_quantile, hd_rank_mass, hd_resampled_weights
 from analysis.report.model import (
     Comparison,
     CounterLine,
@@ -32,46 +32,46 @@ DERIVED = ("frontend", "other", UNATTRIBUTED)
 
 
 class Side:
-    """One set's arrays and its bootstrap resamples, drawn once so that all intervals belong together."""
+    """One set: its estimates, and their replicates from one bootstrap, so that all its intervals belong together.
 
-    def __init__(self, name: str, requests: Requests, q: float, rng: np.random.Generator, count: int) -> None:
+    Estimates are mean and quantiles (1 + k,), means of the parts (p,), unattributed last, and the parts' contributions
+    to the chosen quantile (p,); replicates have a row for each resample.
+    """
+
+    def __init__(
+        self, name: str, requests: Requests, qs: Sequence[float], q: float, count: int, seed: int
+    ) -> None:
         timed = np.isfinite(requests.totals)
-        self.requests, self.q, self.rng, self.count = requests, q, rng, count
-        self.totals = requests.totals[timed]
+        self.requests, self.count = requests, count
+        self.rng = np.random.default_rng(seed)
         self.layers = requests.layers[:, timed]
-        self.n = len(self.totals)
+        totals = requests.totals[timed]
+        self.n = len(totals)
         if self.n < FEWEST:
             raise UserError(f"{name!r} has {self.n} requests with this metric; at least {FEWEST} are needed")
-        self.parts = with_rest(self.totals, self.layers)
+        parts = with_rest(totals, self.layers)
+        self.quantiles = np.array([totals.mean(), *(hd_quantile(totals, x) for x in qs)])
+        self.means = parts.mean(axis=1)
+        self.composition = compose(totals, self.layers, q)
+        order = np.argsort(totals, kind="stable")
+        ranked, ranked_parts = totals[order], parts[:, order]
+        mass = {x: hd_rank_mass(self.n, x) for x in {*qs, q}}
 
-    def quantiles(self, qs: Sequence[float]) -> tuple[Floats, Floats]:
-        """Mean and quantiles (1 + k,), and their replicates (count, 1 + k)."""
-        weights = np.stack([hd_rank_weights(self.n, q) for q in qs], axis=1)
+        def statistic(counts: Floats) -> Floats:
+            counts = counts[:, order]
+            weights = {x: hd_resampled_weights(counts, mass[x]) for x in mass}
+            return np.column_stack(
+                [
+                    counts @ ranked / self.n,
+                    *(weights[x] @ ranked for x in qs),
+                    counts @ ranked_parts.T / self.n,
+                    weights[q] @ ranked_parts.T,
+                ]
+            )
 
-        def statistic(rows: np.ndarray) -> Floats:
-            drawn = np.sort(self.totals[rows], axis=1)
-            return np.column_stack([drawn.mean(axis=1), drawn @ weights])
-
-        values = np.array([self.totals.mean(), *(hd_quantile(self.totals, q) for q in qs)])
-        return values, replicate(self.totals, statistic, self.count, self.rng)
-
-    def means(self) -> tuple[Floats, Floats]:
-        """Mean of each part (k,), unattributed last, and replicates (count, k)."""
-
-        def statistic(rows: np.ndarray) -> Floats:
-            return np.stack([part[rows].mean(axis=1) for part in self.parts], axis=1)
-
-        return self.parts.mean(axis=1), replicate(self.totals, statistic, self.count, self.rng)
-
-    def composition(self) -> tuple[Floats, Floats]:
-        """Each part's contribution to the quantile (k,), and replicates (count, k)."""
-        values = compose(self.totals, self.layers, self.q)
-        return values, replicate(
-            self.totals,
-            lambda rows: compose_rows(self.totals, self.parts, rows, self.q),
-            self.count,
-            self.rng,
-        )
+        drawn = replicate(totals, statistic, count, self.rng)
+        borders = np.cumsum([1 + len(qs), len(parts)])
+        self.in_quantiles, self.in_means, self.in_composition = np.split(drawn, borders, axis=1)
 
     def share(self, column: str) -> tuple[float, Floats, int, int] | None:
         """Ratio of sums column / prompt where both are known, its replicates, tokens and requests; None if nowhere."""
@@ -81,8 +81,8 @@ class Side:
             return None
         part, whole = part[known], whole[known]
 
-        def statistic(rows: np.ndarray) -> Floats:
-            return np.asarray(part[rows].sum(axis=1) / whole[rows].sum(axis=1))[:, None]
+        def statistic(counts: Floats) -> Floats:
+            return ((counts @ part) / (counts @ whole))[:, None]
 
         replicates = replicate(part / whole, statistic, self.count, self.rng)[:, 0]
         return float(part.sum() / whole.sum()), replicates, int(part.sum()), len(part)
@@ -98,12 +98,12 @@ def build(
     seed: int = 0,
 ) -> Report:
     """Compare set b with set a; raises UserError when a set has too few requests with the metric."""
-    rng = np.random.default_rng(seed)
-    count = min(resamples(a.n), resamples(b.n))
-    left, right = Side(names[0], a, q, rng, count), Side(names[1], b, q, rng, count)
     qs = sorted({*QUANTILES, q})
+    count = min(resamples(a.n), resamples(b.n))
+    left, right = Side(names[0], a, qs, q, count, seed), Side(names[1], b, qs, q, count, seed + 1)
+    labels = ["mean", *(f"P{100 * p:g}" for p in qs)]
     quantiles = _compare(
-        ["mean", *(f"P{100 * p:g}" for p in qs)], left, right, left.quantiles(qs), right.quantiles(qs)
+        labels, left, right, (left.quantiles, left.in_quantiles), (right.quantiles, right.in_quantiles)
     )
     layers = _layers(metric, left, right)
     tokens = _tokens(left, right)
@@ -153,8 +153,10 @@ def _layers(metric: str, left: Side, right: Side) -> list[LayerLine]:
     if not names:
         return []
     names.append(UNATTRIBUTED)
-    means = _compare(names, left, right, left.means(), right.means())
-    parts = _compare(names, left, right, left.composition(), right.composition())
+    means = _compare(names, left, right, (left.means, left.in_means), (right.means, right.in_means))
+    parts = _compare(
+        names, left, right, (left.composition, left.in_composition), (right.composition, right.in_composition)
+    )
     lines = []
     for i, name in enumerate(names):
         known = [int(np.isfinite(s.layers[i]).sum()) if name != UNATTRIBUTED else s.n for s in (left, right)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from analysis.composition import compose, compose_rows, with_rest
+from analysis.composition import compose
 from analysis.quantiles import beta_cdf, hd_observation_weights, hd_quantile, hd_rank_weights
 
 quantiles = st.floats(0.01, 0.99)
@@ -103,15 +103,6 @@ def test_a_layer_nobody_tells_is_unattributed_not_zero_time() -> None:
     weights = hd_rank_weights(3, 0.5)
     assert parts == pytest.approx([4 * weights[0] + 12 * weights[2], 6 * weights[0] + 8 * weights[1] + 18 * weights[2],
                                    12 * weights[1]])  # fmt: skip
-
-
-def test_resamples_are_composed_like_the_sample() -> None:
-    totals = np.array([3.0, 1.0, 2.0])
-    parts = with_rest(totals, np.array([[1.0, 0.5, 0.25]]))
-    rows = np.array([[0, 1, 2], [2, 1, 0]])
-    assert compose_rows(totals, parts, rows, 0.9) == pytest.approx(
-        np.array([compose(totals, parts[:1], 0.9)] * 2)
-    )
 
 
 @pytest.mark.parametrize(
