@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
 from benchmarks.running import cpu_of, settle
 from benchmarks.spans import SPANS_A_REQUEST, export_request
+from collector.batch import Batch
 from collector.finaliser import Finaliser
 from collector.landing import Landing
 from collector.otlp import OtlpGrpcReceiver
 from collector.otlp_check import Window, check_traces
 from collector.sink import Entry
-from collector.spool import Batch, Spool
+from collector.spool import Spool
 from collector.tally import Tally
 from store.client import connect
 from store.embedded import ensure
@@ -38,6 +41,8 @@ def stage_costs(requests: int) -> Iterator[tuple[str, float]]:
     work = Path(tempfile.mkdtemp(prefix="hitmap-stages-"))
     try:
         check = _cost(lambda: [check_traces(body, Window()) for body in bodies], spans)
+        parse = ExportTraceServiceRequest.FromString
+        yield "(for comparing machines: upb parse)", _cost(lambda: [parse(body) for body in bodies], spans)
         yield "gRPC receipt", _receipt(requests) - check
         yield "parse and check", check
         spool = Spool(work / "spool")

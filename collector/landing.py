@@ -6,8 +6,8 @@ import re
 
 from clickhouse_connect.driver.client import Client
 
+from collector.batch import Batch
 from collector.kinds import KINDS
-from collector.spool import Batch
 
 _CODE = re.compile(r"\bcode:? (\d+)", re.IGNORECASE)
 

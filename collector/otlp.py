@@ -8,6 +8,7 @@ later", a partial success names the rows that were refused.
 from __future__ import annotations
 
 import hmac
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -96,14 +97,8 @@ class OtlpGrpcReceiver:
             maximum_concurrent_rpcs=CONCURRENT_REQUESTS,
         )
         host = address.rpartition(":")[0]
-        try:
-            self.port: int = self._server.add_insecure_port(address)
-        except RuntimeError:
-            self.port = 0
-        if not self.port:
-            raise UserError(
-                f"cannot listen on {address} for OTLP/gRPC: the port is in use or not allowed; choose another"
-            )
+        _try_to_listen(host, int(address.rpartition(":")[2]))
+        self.port: int = self._server.add_insecure_port(address)
         self.endpoint = f"{host}:{self.port}"
 
     def start(self) -> None:
@@ -168,3 +163,15 @@ def _refuse(context: grpc.ServicerContext, full: Backpressure) -> NoReturn:
     status.details.add().Pack(retry)
     context.abort_with_status(rpc_status.to_status(status))
     raise AssertionError("abort_with_status always raises")
+
+
+def _try_to_listen(host: str, port: int) -> None:
+    """gRPC does not say why it cannot listen: a plain socket does."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host.strip("[]"), port), family=family).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(
+            f"cannot listen on {host}:{port} for OTLP/gRPC ({reason}); choose another address"
+        ) from None

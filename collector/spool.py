@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Condition
 from typing import NamedTuple
 
+from collector.batch import Batch
 from collector.segments import PayloadLostError, Place, Segments
 from collector.sink import Backpressure, Entry
 from collector.spool_file import open_database
@@ -29,23 +30,6 @@ log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0
 REJECTED_BYTES = 64 << 20  # what is kept of refused payloads, newest first
-
-
-class Batch(NamedTuple):
-    """A sealed run of entries of one kind. `name` is what the store's rows carry, `token` one try to insert it."""
-
-    id: int
-    kind: str
-    first: int
-    last: int
-    entries: int
-    rows: int
-    attempt: int
-    name: str
-
-    @property
-    def token(self) -> str:
-        return f"{self.name}-{self.attempt}"
 
 
 class Backlog(NamedTuple):
@@ -96,10 +80,8 @@ class Spool:
                     fresh = [self._remember(content) for content in hashes]
                     new = [entry for entry, is_new in zip(entries, fresh, strict=True) if is_new]
                     self._append(new)
-            except (
-                sqlite3.OperationalError,
-                OSError,
-            ) as error:  # the disk is full or failing: the sender keeps its data
+            except (sqlite3.Error, OSError) as error:
+                # the disk is full or failing: the sender keeps its data
                 log.warning("the spool cannot write: %s", error)
                 raise Backpressure(RETRY_AFTER_S) from error
             self._last_id += len(new)

@@ -24,9 +24,10 @@ from typing import Protocol
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from collector.batch import Batch
 from collector.landing import Landing, code_of
 from collector.segments import PayloadLostError
-from collector.spool import Batch, Spool
+from collector.spool import Spool
 from collector.tally import Tally
 
 log = logging.getLogger(__name__)

@@ -21,6 +21,9 @@ from store.engine import EngineError, quote_text
 
 BAD_ARGUMENTS = 36  # what parseQueryToJSON answers to a valid statement that it has no JSON for
 
+_OUR_SCOPE = re.compile(
+    r": In scope SELECT parseQueryToJSON\(.*\)(?=\. \()", re.DOTALL
+)  # nobody asked for that
 _AST_LINE = re.compile(r" *(\w+).*")
 _OUR_FUNCTIONS = """
 SELECT DISTINCT if(f.case_insensitive, lower(f.name), f.name)
@@ -54,7 +57,7 @@ class Guard:
             tree = json.loads(self._ask(f"SELECT parseQueryToJSON({quote_text(sql)})"))
         except EngineError as error:
             if error.code != BAD_ARGUMENTS:
-                raise
+                raise EngineError.of(Exception(_OUR_SCOPE.sub("", str(error)))) from None
             self._check_plain(sql)
         except RecursionError:
             refuse("the statement is nested too deeply")

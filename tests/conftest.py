@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from clickhouse_connect.driver.client import Client
+from hypothesis import settings
 
 from store.client import connect
 from store.embedded import Embedded, ensure

@@ -104,7 +104,8 @@ def command(
         receiver.start()
         console.print(
             f"hitmap collect: OTLP/gRPC on {receiver.endpoint};"
-            f" memory stays below {memory_bound(limits, flush) >> 20} MB, the spool below {spool_limit} MB"
+            f" memory stays below {memory_bound(limits, flush) >> 20} MB, the spool below {spool_limit} MB",
+            soft_wrap=True,
         )
         watch(pipeline, console, stopping)
         console.print("hitmap collect: stopping; what is not in the store yet stays in the spool")

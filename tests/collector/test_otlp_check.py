@@ -176,7 +176,7 @@ def request_with(values: list[AnyValue]) -> ExportTraceServiceRequest:
 
 
 @given(st.lists(nested, max_size=5))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_nested_values_are_always_found_and_become_json(values: list[AnyValue]) -> None:
     request = request_with(values)
     payload = request.SerializeToString()

@@ -15,10 +15,11 @@ from clickhouse_connect.driver.client import Client
 
 from benchmarks.spans import export_request
 from collector import writer
+from collector.batch import Batch
 from collector.landing import Landing
 from collector.pipeline import Pipeline
 from collector.sink import Entry
-from collector.spool import Batch, Spool
+from collector.spool import Spool
 from collector.tally import Tally
 from collector.writer import UNREADABLE, Flush, Writer
 from store.client import connect

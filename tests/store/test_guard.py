@@ -185,6 +185,13 @@ def test_harmless_statements_run(statement: str, reader_dsn: str) -> None:
     assert (answer.status, answer.code) == (200, 0), answer.text
 
 
+def test_a_syntax_error_is_told_in_the_readers_own_terms(reader_dsn: str) -> None:
+    answer = post(reader_dsn, "SELECT 1 FROM")
+    assert (answer.status, answer.code) == (400, SYNTAX_ERROR)
+    assert answer.text.rstrip().endswith("(SYNTAX_ERROR)")
+    assert "parseQueryToJSON" not in answer.text
+
+
 def test_a_statement_nested_beyond_measure_is_refused(reader_dsn: str) -> None:
     for depth in (100, 300, 900, 5000):
         nested = "SELECT " + "abs(" * depth + "1" + ")" * depth
