@@ -54,8 +54,8 @@ class Flush:
 
     rows: int = 20_000
     age_s: float = 1.0
-    max_rows: int = 60_000
-    max_bytes: int = 32 << 20
+    max_rows: int = 120_000
+    max_bytes: int = 64 << 20
 
 
 @dataclass
