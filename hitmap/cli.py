@@ -7,6 +7,8 @@ they are called, so that `hitmap --help` is quick and a base installation can sa
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import sys
 
 import click
@@ -59,6 +61,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong call, 75 store directory taken, 130 interrupted."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say comes back as errors
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -77,3 +80,14 @@ def main() -> None:
             raise
         click.echo(f"hitmap: this command needs {error.name}: pip install 'hitmap[{extra}]'", err=True)
         sys.exit(1)
+    except Exception as error:
+        if not type(error).__module__.startswith("clickhouse_connect."):
+            raise
+        click.echo(f"hitmap: the store says: {_store_words(str(error))}", err=True)
+        sys.exit(1)
+
+
+def _store_words(message: str) -> str:
+    """What ClickHouse itself said, out of the client's message, on one line and without its list of grammar."""
+    said = (message.partition("server response: ")[2] or message).partition(" (for url")[0]
+    return " ".join(re.sub(r"Expected one of: .*?(?=\(|$)", "", said, flags=re.DOTALL).split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -95,9 +96,13 @@ def build(
     metric: str,
     q: float,
     counters: list[CounterLine],
+    asked: str = "--a A --b B",
     seed: int = 0,
 ) -> Report:
-    """Compare set b with set a; raises UserError when a set has too few requests with the metric."""
+    """Compare set b with set a; raises UserError when a set has too few requests with the metric.
+
+    asked: the options that asked for this, for the commands the report proposes.
+    """
     qs = sorted({*QUANTILES, q})
     count = min(resamples(a.n), resamples(b.n))
     left, right = Side(names[0], a, qs, q, count, seed), Side(names[1], b, qs, q, count, seed + 1)
@@ -105,7 +110,8 @@ def build(
     quantiles = _compare(
         labels, left, right, (left.quantiles, left.in_quantiles), (right.quantiles, right.in_quantiles)
     )
-    layers = _layers(metric, left, right)
+    quantiles[1:] = [_within_reach(c, x) for c, x in zip(quantiles[1:], qs, strict=True)]
+    layers = _layers(metric, q, left, right)
     tokens = _tokens(left, right)
     sets = (_set_line(names[0], left), _set_line(names[1], right))
     chosen = quantiles[1 + qs.index(q)]
@@ -120,7 +126,7 @@ def build(
         tokens=tokens,
         counters=counters,
         warnings=warnings(sets, q, layers),
-        next_steps=next_steps(metric, tokens, sets),
+        next_steps=next_steps(metric, tokens, sets, asked),
     )
 
 
@@ -148,7 +154,22 @@ def _comparison(
     return Comparison(name, *ends, change, source)
 
 
-def _layers(metric: str, left: Side, right: Side) -> list[LayerLine]:
+def _within_reach(c: Comparison, q: float) -> Comparison:
+    """Without the intervals that so few requests beyond the quantile cannot carry."""
+
+    def bare(e: Estimate) -> Estimate:
+        return Estimate(e.value, None, None, e.n)
+
+    short = [e.n * min(q, 1 - q) < FEWEST for e in (c.a, c.b)]
+    return replace(
+        c,
+        a=bare(c.a) if short[0] else c.a,
+        b=bare(c.b) if short[1] else c.b,
+        change=bare(c.change) if any(short) else c.change,
+    )
+
+
+def _layers(metric: str, q: float, left: Side, right: Side) -> list[LayerLine]:
     names = [layer.name for layer in METRICS[metric][1]]
     if not names:
         return []
@@ -164,7 +185,7 @@ def _layers(metric: str, left: Side, right: Side) -> list[LayerLine]:
         if told:
             source: Provenance = "derived" if name in DERIVED else "measured"
             mean, part = (Comparison(c.name, c.a, c.b, c.change, source) for c in (means[i], parts[i]))
-            lines.append(LayerLine(name, mean, part, known[0], known[1]))
+            lines.append(LayerLine(name, mean, _within_reach(part, q), known[0], known[1]))
     return lines
 
 

@@ -109,6 +109,12 @@ def deploy_time(client: Client, name: str) -> datetime:
     raise UserError(f"no deployment {name!r}; {have}")
 
 
+def check_not_empty(client: Client) -> None:
+    """Raise UserError when the store has no request at all."""
+    if not client.query("SELECT count() FROM requests").result_rows[0][0]:
+        raise UserError(inventory(client))
+
+
 def inventory(client: Client) -> str:
     """One line on what the store has."""
     count, begin, end, servers = client.query(
@@ -117,7 +123,7 @@ def inventory(client: Client) -> str:
     if not count:
         return "the store has no requests yet; attach a server or run hitmap demo"
     phases = client.query(
-        "SELECT DISTINCT labels['phase'] AS p FROM requests WHERE p != '' ORDER BY p LIMIT 12"
+        "SELECT DISTINCT labels['phase'] AS p FROM requests WHERE p != '' ORDER BY p LIMIT 60"
     )
     named = [str(r[0]) for r in phases.result_rows]
     tail = f"; phases {', '.join(named)}" if named else ""

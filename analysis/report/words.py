@@ -12,7 +12,9 @@ def answer(metric: str, chosen: Comparison, layers: Sequence[LayerLine], tokens:
     """What a person wants to know first, in plain words, with the numbers that carry it."""
     a, b, change = chosen.a.value, chosen.b.value, chosen.change
     span = f"95 % interval {_signed(change.low)} to {_signed(change.high)}"
-    if not chosen.clear:
+    if change.low is None:
+        text = f"{chosen.name} {metric} went from {_ms(a)} to {_ms(b)}; too few requests for an interval."
+    elif not chosen.clear:
         text = f"No clear change: {chosen.name} {metric} went from {_ms(a)} to {_ms(b)} ({span})."
     else:
         verb = "rose" if change.value > 0 else "fell"
@@ -58,13 +60,14 @@ def warnings(sets: Sequence[SetLine], q: float, layers: Sequence[LayerLine]) -> 
     for line in layers:
         if (line.known_a > 0) != (line.known_b > 0):
             found.append(f"only one set tells of {line.layer}; its change is not comparable")
-    return found
+    if sets[0].name == sets[1].name:
+        found.append("both sets are the same requests")
+    return list(dict.fromkeys(found))
 
 
-def next_steps(metric: str, tokens: Sequence[TokenLine], sets: Sequence[SetLine]) -> list[str]:
+def next_steps(metric: str, tokens: Sequence[TokenLine], sets: Sequence[SetLine], asked: str) -> list[str]:
     """Commands worth running after this one."""
-    pair = f"--a '{sets[0].name}' --b '{sets[1].name}'"
-    steps = [f"hitmap report {pair} --metric {'e2e' if metric != 'e2e' else 'ttft'}"]
+    steps = [f"hitmap report {asked} --metric {'e2e' if metric != 'e2e' else 'ttft'}"]
     if any(s.cached_unknown == s.n for s in sets) or not tokens:
         steps.append("hitmap attach URL --check    # which flag makes the server tell cached tokens")
     steps.append(

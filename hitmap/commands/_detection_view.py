@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from collector.detection import Detection
 
-_MARKS = {True: "sees", False: "sees not", None: "cannot tell"}
+_MARKS = {True: "sees", False: "does not see", None: "cannot tell"}
 
 
 def as_dict(name: str, detection: Detection) -> dict[str, object]:
@@ -33,7 +33,7 @@ def table(name: str, detection: Detection) -> Iterator[str]:
         yield "  " + ", ".join(f"{fact} {value}" for fact, value in detection.facts.items())
     width = max(len(capability.signal) for capability in detection.capabilities)
     for capability in detection.capabilities:
-        yield f"  {_MARKS[capability.seen]:<12} {capability.signal:<{width}}  {capability.evidence}"
+        yield f"  {_MARKS[capability.seen]:<13} {capability.signal:<{width}}  {capability.evidence}"
     flags = [capability for capability in detection.capabilities if capability.flag]
     if flags:
         yield "  To open the rest:"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,6 +35,22 @@ def open_store(dsn: str | None) -> Iterator[str]:
 
     with ensure() as embedded:
         yield embedded.dsn
+
+
+@contextmanager
+def open_reader(dsn: str | None) -> Iterator[Client]:
+    """A client that can look and not touch, of a migrated embedded store; of a server, whatever its DSN may do."""
+    from store.client import connect
+    from store.embedded import ensure
+    from store.migrate import migrate
+
+    with ExitStack() as stack:
+        if not dsn:
+            embedded = stack.enter_context(ensure())
+            with connect(embedded.dsn) as writer:
+                migrate(writer)
+            dsn = embedded.reader_dsn
+        yield stack.enter_context(connect(dsn))
 
 
 @contextmanager

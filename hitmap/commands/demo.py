@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -62,6 +64,14 @@ def command(capture: Path, speed: float, keep: Path | None, as_json: bool) -> No
     finally:
         if not keep:
             shutil.rmtree(home, ignore_errors=True)
+    # The steps are commands on this store: they need it kept, and to be told where it is.
+    if keep:
+        steps = [f"HITMAP_HOME={shlex.quote(str(keep))} {step}" for step in report.next_steps]
+    else:
+        steps = ["hitmap demo --keep demo    # keeps the store, for questions of your own"]
+    report = dataclasses.replace(
+        report, next_steps=[*steps, "hitmap attach http://127.0.0.1:8000 --check    # your server"]
+    )
     if as_json:
         click.echo(as_data.to_json(report))
         return

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from cachemodel.errors import UsageError
+from cachemodel.errors import UsageError, UserError
 from hitmap.commands._store_option import open_client, store_option
 
+_FORMAT_OF = {".md": "markdown", ".json": "json"}
 METRICS = ("ttft", "e2e", "tpot", "client_ttft", "client_e2e")
 
 
@@ -37,7 +39,7 @@ def command(
     window: str,
     metric: str,
     quantile: float,
-    output: str,
+    output: str | None,
     as_json: bool,
     file: Path | None,
     store: str | None,
@@ -50,7 +52,7 @@ def command(
     \b
       hitmap report --a '-2h/-1h' --b '-1h/now'
       hitmap report --a 'phase=tsend' --b 'phase=tsfront'
-      hitmap report --a 'server=vllm-a,-1d/now' --b 'server=vllm-b,-1d/now' --metric e2e --quantile 0.99
+      hitmap report --a server=vllm-a --b server=vllm-b --metric e2e --quantile 0.99
       hitmap report --deploy v42 --window 2h --format markdown -o v42.md
 
     Metrics: ttft (time to first token), e2e (end to end), tpot (time per output token), client_ttft, client_e2e (from
@@ -63,23 +65,29 @@ def command(
 
     if not 0 < quantile < 1:
         raise UsageError(f"a quantile lies between 0 and 1: write 0.99 for P99, not {quantile:g}")
-    if bool(deploy) == bool(set_a or set_b) or bool(set_a) != bool(set_b):
+    if deploy and (set_a or set_b):
+        raise UsageError("--deploy makes both sets: use it, or --a and --b")
+    if not deploy and not (set_a and set_b):
         raise UsageError("say what to compare: --a SET --b SET, or --deploy NAME")
     with open_client(store) as client:
         if deploy:
             report = compare_deploy(client, deploy, parse_duration(window), metric=metric, quantile=quantile)
         else:
             report = compare(client, set_a or "", set_b or "", metric=metric, quantile=quantile)
-    output = "json" if as_json else output
-    if output == "text":
-        if file:
-            with file.open("w") as out:
-                text.to_terminal(report, Console(file=out, width=120, highlight=False))
-        else:
-            text.to_terminal(report, Console(highlight=False))
+    output = "json" if as_json else output or _FORMAT_OF.get(file.suffix if file else "", "text")
+    if output == "text" and not file:
+        text.to_terminal(report, Console(highlight=False))
         return
-    rendered = as_data.to_json(report) + "\n" if output == "json" else text.to_markdown(report)
-    if file:
-        file.write_text(rendered)
+    if output == "text":
+        paper = io.StringIO()
+        text.to_terminal(report, Console(file=paper, width=text.WIDE, highlight=False))
+        rendered = paper.getvalue()
     else:
+        rendered = as_data.to_json(report) + "\n" if output == "json" else text.to_markdown(report)
+    if not file:
         click.echo(rendered, nl=False)
+        return
+    try:
+        file.write_text(rendered)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from cachemodel.errors import UserError
-from hitmap.commands._store_option import open_store, store_option
+from hitmap.commands._store_option import open_client, open_reader, open_store, store_option
 
 
 @click.group()
@@ -107,9 +108,16 @@ def status(store: str | None, as_json: bool) -> None:
     with open_store(store) as dsn:
         client = connect(dsn)
         found = client.query(STATUS)
+        # Parts count rows that are deleted and not merged away yet.
+        counted = {
+            table: client.query(f"SELECT count() FROM `{table}`").result_rows[0][0]
+            for table, *_ in found.result_rows
+        }
         schema = max(applied(client), default=0)
         version = client.server_version
     rows = [dict(zip(found.column_names, row, strict=True)) for row in found.result_rows]
+    for row in rows:
+        row["rows"] = counted[row["table"]]
     if as_json:
         click.echo(json.dumps({"schema": schema, "clickhouse": version, "tables": rows}, default=str))
         return
@@ -133,38 +141,36 @@ def status(store: str | None, as_json: bool) -> None:
     help="Print raw in a ClickHouse format: TSV, CSV, JSON, Vertical...",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format JSON.")
-def sql(query: str, store: str | None, output_format: str | None, as_json: bool) -> None:
+@click.option("--write", is_flag=True, help="Allow statements that change the embedded store.")
+def sql(query: str, store: str | None, output_format: str | None, as_json: bool, write: bool) -> None:
     """Run one SQL statement and print its result.
 
     \b
-      hitmap store sql 'SELECT server, count(), avg(ttft_us) FROM requests GROUP BY server'
+      hitmap store sql 'SELECT server, count() FROM requests GROUP BY server'
       hitmap store sql 'SELECT * FROM requests LIMIT 1' --format Vertical
     """
-    from clickhouse_connect.driver.exceptions import ClickHouseError
-
-    from store.client import connect
-
     output_format = "JSON" if as_json else output_format
-    with open_store(store) as dsn:
-        client = connect(dsn)
-        try:
-            if output_format:
-                click.echo(client.raw_query(query, fmt=output_format), nl=False)
-                return
-            found = client.query(query)
-        except ClickHouseError as error:
-            raise UserError(_words(error)) from None
-    if not any(found.column_names):  # not a query
+    with open_client(store) if write else open_reader(store) as client:
+        if output_format:
+            click.echo(client.raw_query(query, fmt=output_format), nl=False)
+            return
+        found = client.query(query)
+        if any(found.column_names):  # else it was no query
+            _print_rows(found.column_names, found.result_rows, Console())
+
+
+def _print_rows(names: Sequence[str], rows: Sequence[Sequence[object]], console: Console) -> None:
+    """A table, or a line a value where the table would not fit."""
+    cells = [["NULL" if value is None else str(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    if sum(widths) + 3 * len(widths) + 1 <= console.width:
+        table = Table(*names)
+        for row in cells:
+            table.add_row(*map(Text, row))
+        console.print(table)
         return
-    table = Table()
-    for name in found.column_names:
-        table.add_column(name)
-    for row in found.result_rows:
-        table.add_row(*("NULL" if value is None else str(value) for value in row))
-    Console().print(table)
-
-
-def _words(error: Exception) -> str:
-    """ClickHouse's own words out of the client's message, on one line."""
-    text = str(error)
-    return " ".join((text.partition("server response: ")[2] or text).partition(" (for url")[0].split())
+    width = max(map(len, names))
+    for number, row in enumerate(cells, start=1):
+        console.print(f"row {number}", style="bold")
+        for name, cell in zip(names, row, strict=True):
+            console.print(Text(f"  {name:<{width}}  {cell}"), soft_wrap=True)

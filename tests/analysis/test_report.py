@@ -85,7 +85,24 @@ def test_layers_nobody_tells_of_are_left_out_not_zero(report: Report) -> None:
 def test_every_interval_holds_its_estimate(report: Report) -> None:
     comparisons = [*report.quantiles, *(x.mean for x in report.layers), *(x.part for x in report.layers)]
     for estimate in (e for c in comparisons for e in (c.a, c.b, c.change)):
-        assert estimate.low <= estimate.value <= estimate.high  # type: ignore[operator]
+        assert estimate.low is None or estimate.low <= estimate.value <= estimate.high  # type: ignore[operator]
+
+
+def test_no_interval_where_hardly_a_request_lies_beyond(report: Report) -> None:
+    told = {c.name: c.change.low is not None for c in report.quantiles}
+    assert told == {"mean": True, "P50": True, "P90": False, "P95": False, "P99": False}
+    assert not any(c.clear for c in report.quantiles if not told[c.name])
+    far = build(("a", "b"), requests(14, 1, 30, 0.75), requests(28, 2, 110, 0.0), "ttft", 0.99, [])
+    assert "too few requests for an interval" in far.answer
+    assert "Where it shows" not in far.answer
+    assert all(line.part.change.low is None for line in far.layers)
+
+
+def test_the_same_set_twice_is_said() -> None:
+    a = requests(30, 1, 30, 0.5)
+    found = build(("x", "x"), a, a, "ttft", 0.5, [])
+    assert "both sets are the same requests" in found.warnings
+    assert len(set(found.warnings)) == len(found.warnings)
 
 
 def test_unknown_cached_tokens_are_not_zero() -> None:

@@ -61,6 +61,11 @@ def test_every_command_is_in_the_readme(name: str) -> None:
         (["replay", "/nowhere"], 1, "is no folder"),
         (["attach", "http://127.0.0.1:1", "--check"], 1, "is the server up"),
         (["deploy", "mark", "v1", "--at", "soon"], 2, "is no time"),
+        (["report", "--deploy", "v1", "--a", "-1h/now"], 2, "--deploy makes both sets"),
+        (["report", "--a", "phase=x", "--b", "phase=y"], 1, "the store has no requests yet"),
+        (["report", "--deploy", "v9"], 1, "none is marked"),
+        (["store", "sql", "SELEC 1"], 1, "Syntax error"),
+        (["store", "sql", "DROP TABLE requests"], 1, "Not enough privileges"),
         (["nonsense"], 2, "No such command"),
     ],
 )
@@ -69,3 +74,12 @@ def test_errors_are_one_clear_line(arguments: list[str], code: int, words: str) 
     assert result.returncode == code
     assert words in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_sql_shows_rows_that_fit_as_a_table_and_others_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = hitmap("store", "sql", "SELECT 1 AS a, NULL AS b")
+    assert "│ 1 │ NULL │" in narrow.stdout
+    wide = hitmap("store", "sql", "SELECT repeat('x', 100) AS a, 2 AS long_name")
+    assert f"a          {'x' * 100}" in wide.stdout
+    assert "long_name  2" in wide.stdout
