@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
 
 import click
@@ -80,14 +79,3 @@ def main() -> None:
             raise
         click.echo(f"hitmap: this command needs {error.name}: pip install 'hitmap[{extra}]'", err=True)
         sys.exit(1)
-    except Exception as error:
-        if not type(error).__module__.startswith("clickhouse_connect."):
-            raise
-        click.echo(f"hitmap: the store says: {_store_words(str(error))}", err=True)
-        sys.exit(1)
-
-
-def _store_words(message: str) -> str:
-    """What ClickHouse itself said, out of the client's message, on one line and without its list of grammar."""
-    said = (message.partition("server response: ")[2] or message).partition(" (for url")[0]
-    return " ".join(re.sub(r"Expected one of: .*?(?=\(|$)", "", said, flags=re.DOTALL).split())

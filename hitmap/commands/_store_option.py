@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from cachemodel.errors import UserError
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
@@ -28,13 +31,14 @@ def store_option(function: Decorated) -> Decorated:
 @contextmanager
 def open_store(dsn: str | None) -> Iterator[str]:
     """The DSN to use; the embedded store runs at least as long as the context."""
-    if dsn:
-        yield dsn
-        return
     from store.embedded import ensure
 
-    with ensure() as embedded:
-        yield embedded.dsn
+    with _store_words():
+        if dsn:
+            yield dsn
+            return
+        with ensure() as embedded:
+            yield embedded.dsn
 
 
 @contextmanager
@@ -44,7 +48,7 @@ def open_reader(dsn: str | None) -> Iterator[Client]:
     from store.embedded import ensure
     from store.migrate import migrate
 
-    with ExitStack() as stack:
+    with _store_words(), ExitStack() as stack:
         if not dsn:
             embedded = stack.enter_context(ensure())
             with connect(embedded.dsn) as writer:
@@ -66,3 +70,17 @@ def open_client(dsn: str | None) -> Iterator[Client]:
             yield client
         finally:
             client.close()
+
+
+@contextmanager
+def _store_words() -> Iterator[None]:
+    """What ClickHouse complains of becomes one line: its own words, without its list of grammar."""
+    from clickhouse_connect.driver.exceptions import ClickHouseError
+
+    try:
+        yield
+    except ClickHouseError as error:
+        message = str(error)
+        said = (message.partition("server response: ")[2] or message).partition(" (for url")[0]
+        said = re.sub(r"Expected one of: .*?(?=\(|$)", "", said, flags=re.DOTALL)
+        raise UserError(f"the store says: {' '.join(said.split())}") from None

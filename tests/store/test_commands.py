@@ -46,7 +46,7 @@ def test_sql_prints_a_table_or_any_format(empty_db: Database) -> None:
 def test_an_error_is_one_line_of_clickhouses(empty_db: Database) -> None:
     with pytest.raises(UserError) as caught:
         _run(empty_db, "store", "sql", "SELECT 1\nFROM nowhere")
-    assert str(caught.value).startswith("Code: 60. DB::Exception: Unknown table")
+    assert str(caught.value).startswith("the store says: Code: 60. DB::Exception: Unknown table")
     assert "\n" not in str(caught.value)
 
 
