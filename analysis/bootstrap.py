@@ -3,7 +3,8 @@
 Requests close in time share a queue and a cache, so resampling them one by one gives intervals that are far too narrow.
 Blocks of consecutive requests are resampled instead; their length is taken from the data's own autocorrelation.
 Intervals are percentiles of the resampled estimates: Harrell-Davis is smooth enough for that, and percentiles, unlike
-BCa, need no jackknife over blocks.
+BCa, need no jackknife over blocks. They hold what they promise only where enough observations lie on both sides of the
+quantile (`supports`); elsewhere there is none to be had.
 
 Sources: Politis and Romano (1992) for the circular scheme; Politis and White, Econometric Reviews 23 (2004), with the
 correction of Patton, Politis and White (2009), for the length.
@@ -24,7 +25,15 @@ RESAMPLES = 2000
 FEWEST_RESAMPLES = 200
 MOST_DRAWS = 10_000_000  # observations drawn in all: bounds time on large sets
 DRAWS_AT_ONCE = 1_000_000  # and memory
+# How often nominal 95 % cover the truth, by observations beyond the quantile (exponential and log-normal data):
+# 60 % with 1, 82 % with 2, 90 % with 3, 92 to 94 % from 5 on.
+FEWEST_BEYOND = 5
 _SHORTEST_SERIES = 20  # below, an autocorrelation says nothing
+
+
+def supports(n: int, q: float) -> bool:
+    """Whether n observations leave enough on both sides of the q-quantile for an interval; a mean counts as 0.5."""
+    return n * min(q, 1 - q) > FEWEST_BEYOND - 1e-9  # 50 * (1 - 0.9) is a little less than 5
 
 
 def block_length(series: Floats) -> int:
@@ -32,13 +41,13 @@ def block_length(series: Floats) -> int:
     independent."""
     n = len(series)
     centred = series - series.mean()
-    if n < _SHORTEST_SERIES or not (variance := float(centred @ centred) / n):
+    if n < _SHORTEST_SERIES or not centred @ centred:
         return 1
     longest = math.ceil(min(3 * math.sqrt(n), n / 3))
     run = max(5, math.ceil(math.sqrt(math.log10(n))))
     lags = min(n - 1, math.ceil(math.sqrt(n)) + run)
-    covariance = np.array([float(centred[: n - k] @ centred[k:]) / n for k in range(lags + 1)])
-    small = np.abs(covariance[1:] / variance) < 2 * math.sqrt(math.log10(n) / n)
+    covariance = _autocovariance(centred, lags)
+    small = np.abs(covariance[1:] / covariance[0]) < 2 * math.sqrt(math.log10(n) / n)
     # The last lag that matters is the one before the first run of lags that do not.
     quiet = np.convolve(small, np.ones(run), "valid") == run
     last = int(np.argmax(quiet)) if quiet.any() else lags
@@ -83,15 +92,22 @@ def draw(n: int, length: int, count: int, rng: np.random.Generator) -> Iterator[
 def replicate(series: Floats, statistic: Statistic, count: int, rng: np.random.Generator) -> Floats:
     """The statistic on `count` resamples.
 
-    series: (n,) in time order, what the block length is taken from. statistic: counts (r, n) -> values (r, k).
-    Returns (count, k).
+    series: (n,) or several, (k, n), in time order; blocks are as long as any of them asks for. statistic: counts (r, n)
+    -> values (r, ...). Returns (count, ...).
     """
-    return np.concatenate(
-        [statistic(counts) for counts in draw(len(series), block_length(series), count, rng)]
-    )
+    length = max(map(block_length, np.atleast_2d(series)))
+    return np.concatenate([statistic(counts) for counts in draw(series.shape[-1], length, count, rng)])
 
 
 def interval(replicates: Floats, level: float = 0.95) -> tuple[float, float]:
     """The percentile interval of replicates (count,)."""
     low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def _autocovariance(centred: Floats, lags: int) -> Floats:
+    """Autocovariances (lags + 1,) of a centred series (n,), by its power spectrum."""
+    n = len(centred)
+    size = 1 << (2 * n - 1).bit_length()
+    power = np.abs(np.fft.rfft(centred, size)) ** 2
+    return np.asarray(np.fft.irfft(power, size)[: lags + 1] / n)

@@ -8,23 +8,50 @@ makes other requests the slow ones, a layer that did not change gets a share of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from analysis.quantiles import Floats, hd_observation_weights
+from analysis.bootstrap import replicate
+from analysis.quantiles import Floats, hd_observation_weights, hd_rank_mass, hd_resampled_weights
 
 UNATTRIBUTED = "unattributed"
 
 
-def compose(totals: Floats, layers: Floats, q: float) -> Floats:
-    """Contributions (k + 1,) of k layers to the q-quantile of `totals`, in their unit; the last is unattributed.
-
-    totals: (n,). layers: (k, n), NaN where a server does not tell; what the known layers of a request leave of its
-    total is unattributed, so the contributions always sum to the quantile.
-    """
-    return with_rest(totals, layers) @ hd_observation_weights(totals, q)
-
-
 def with_rest(totals: Floats, layers: Floats) -> Floats:
-    """`layers` (k, n) with unknown as 0 and a last row: what they leave of the total, signed; sums to `totals`."""
+    """Parts (k + 1, n) that sum to `totals` (n,): the layers (k, n), and what they leave, signed.
+
+    NaN in a layer is time that nobody tells of; it falls to the rest.
+    """
     known = np.nan_to_num(layers, nan=0.0)
     return np.vstack([known, totals - known.sum(axis=0)])
+
+
+def compose(totals: Floats, parts: Floats, qs: Sequence[float]) -> Floats:
+    """The mean and each q-quantile of `totals` (n,), split over parts (k, n) that sum to them: (1 + len(qs), k).
+
+    In their unit; each row sums to the mean or quantile.
+    """
+    rows = [parts.mean(axis=1), *(parts @ hd_observation_weights(totals, q) for q in qs)]
+    return np.stack(rows)
+
+
+def compose_resamples(
+    totals: Floats, parts: Floats, qs: Sequence[float], count: int, rng: np.random.Generator
+) -> Floats:
+    """The same on `count` block-bootstrap resamples: (count, 1 + len(qs), k).
+
+    The observations are in time order. Blocks are as long as any of the series asks for: one set of resamples serves
+    all, so that every replicate adds up, too.
+    """
+    order = np.argsort(totals, kind="stable")
+    ranked = parts[:, order].T
+    mass = [hd_rank_mass(len(totals), q) for q in qs]
+
+    def statistic(counts: Floats) -> Floats:
+        counts = counts[:, order]
+        rows = [counts @ ranked / len(totals)]
+        rows += [hd_resampled_weights(counts, rank_mass) @ ranked for rank_mass in mass]
+        return np.stack(rows, axis=1)
+
+    return replicate(np.vstack([totals, parts]), statistic, count, rng)

@@ -7,32 +7,34 @@ or label with a value. Names come from an allow-list and values travel as query 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from cachemodel.errors import UsageError
+from cachemodel.layers import SERVING_LAYERS
 
+# The type of parameters that are points in time, whatever zone a server lives in.
+TIME = "DateTime64(6, 'UTC')"
 TEXT_COLUMNS = ("server", "model", "dialect", "request_id", "finish_reason")
 NUMBER_COLUMNS = (
     "ttft_us",
     "e2e_us",
-    "queue_us",
-    "prefill_us",
-    "decode_us",
-    "frontend_us",
-    "other_us",
-    "host_us",
-    "remote_us",
-    "prompt_tokens",
-    "cached_tokens",
-    "completion_tokens",
     "client_ttft_us",
     "client_e2e_us",
+    *(layer.column for layer in SERVING_LAYERS),
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "device_tokens",
+    "host_tokens",
+    "remote_tokens",
 )
 _COMPARISON = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*")
 _AGO = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d)")
+_LONGEST = timedelta(days=10_000)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -68,20 +70,29 @@ def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, n
     return Selection(name or text, " AND ".join(conditions), parameters)
 
 
-def around(moment: datetime, window: timedelta, name: str) -> tuple[Selection, Selection]:
-    """The sets before and after a deployment, `window` long each."""
-    halves = []
-    for side, start, end in (("before", moment - window, moment), ("after", moment, moment + window)):
+def around(moment: datetime, window: timedelta, name: str, server: str = "") -> tuple[Selection, Selection]:
+    """The sets before and after a deployment, `window` long each; of one server, if it went to one only."""
+
+    def half(side: str, start: datetime, end: datetime) -> Selection:
         condition, values = _between(side, start, end)
-        halves.append(Selection(f"{side} {name}", condition, values))
-    return halves[0], halves[1]
+        if server:
+            condition, values = f"{condition} AND server = {{server:String}}", {**values, "server": server}
+        return Selection(f"{side} {name}", condition, values)
+
+    return half("before", moment - window, moment), half("after", moment, moment + window)
 
 
 def parse_duration(text: str) -> timedelta:
     """`90m` or `-90m`; raises UsageError."""
     if not (found := _AGO.fullmatch(text if text.startswith("-") else f"-{text}")):
         raise UsageError(f"{text!r} is no duration; write 30s, 90m, 2h or 7d")
-    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+    try:
+        duration = timedelta(**{_UNITS[found[2]]: float(found[1])})
+    except OverflowError:
+        duration = _LONGEST
+    if duration >= _LONGEST:
+        raise UsageError(f"{text!r} is longer than anything is kept; write 30s, 90m, 2h or 7d")
+    return duration
 
 
 def parse_time(text: str, now: datetime) -> datetime:
@@ -95,6 +106,8 @@ def parse_time(text: str, now: datetime) -> datetime:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(f"{text!r} is no time; write now, -2h or 2026-11-29T10:00") from None
+    if not 1971 <= time.year < 2200:
+        raise UsageError(f"{text!r} is not a time that requests come from")
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
@@ -107,7 +120,7 @@ def _window(key: str, term: str, now: datetime) -> tuple[str, dict[str, object]]
 
 
 def _between(key: str, start: datetime, end: datetime) -> tuple[str, dict[str, object]]:
-    condition = f"(time >= {{{key}s:DateTime64(6)}} AND time < {{{key}e:DateTime64(6)}})"
+    condition = f"(time >= {{{key}s:{TIME}}} AND time < {{{key}e:{TIME}}})"
     return condition, {f"{key}s": _utc(start), f"{key}e": _utc(end)}
 
 
@@ -122,7 +135,9 @@ def _comparison(
         try:
             number = float(value)
         except ValueError:
-            raise UsageError(f"{name} is compared with a number, not with {value!r}") from None
+            number = math.nan
+        if not math.isfinite(number):
+            raise UsageError(f"{name} is compared with a number, not with {value!r}")
         return f"({name} {operator} {{{key}:Float64}})", {key: number}
     label = name.removeprefix("label.")
     values: dict[str, object] = {}

@@ -17,7 +17,8 @@ _COLUMNS = """
     client_ttft_us, client_e2e_us, finish_reason, labels"""
 _STAGED = "FROM requests_staged WHERE stage = {run:UInt64}"
 _KEYS_FOUND = "(count(), toUnixTimestamp(min(time)), toUnixTimestamp(max(time)))"
-_SINGLE = "SETTINGS max_threads = 1, max_insert_threads = 1"  # a batch is too small to share out
+# A batch is too small to share out; old data played in can touch any number of days.
+_SINGLE = "SETTINGS max_threads = 1, max_insert_threads = 1, max_partitions_per_insert_block = 0"
 
 
 def _claims(dialect: SpanDialect) -> str:
@@ -169,7 +170,8 @@ def _known(keys: str, ids: str) -> str:
 def _stage_known(keys: str, ids: str) -> str:
     return f"""
     INSERT INTO requests_staged (stage, key, {_COLUMNS}, run)
-    SELECT {{run:UInt64}}, sipHash64(request_id), {_COLUMNS}, run {_known(keys, ids)}"""
+    SELECT {{run:UInt64}}, sipHash64(request_id), {_COLUMNS}, run {_known(keys, ids)}
+    {_SINGLE}"""
 
 
 STAGE_KNOWN_OF_STAGED = _stage_known(f"SELECT key {_STAGED}", f"SELECT request_id {_STAGED}")

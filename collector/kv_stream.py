@@ -197,7 +197,7 @@ class KvStream:
             "block_size": _uint(event.block_size, 32),
             "medium": event.medium or "",
             "group_idx": _uint(event.group_idx, 16),
-            "token_count": event.token_count // count if event.token_count else None,
+            "token_count": event.token_count // count if event.token_count and count else None,
             "detail": _detail(told | dict(event.unknown)),
         }
         for block, extra in zip_longest(event.block_hashes, extra_keys):

@@ -98,9 +98,10 @@ def _filtered(request: Message, lists: Iterator[Any], fault_of: Callable[[Any], 
     rows = 0
     for items in lists:
         faults = [fault_of(item) for item in items]
-        for at in reversed(range(len(faults))):
-            if faults[at]:
-                del items[at]
+        if any(faults):
+            kept = [item for item, fault in zip(items, faults, strict=True) if not fault]
+            del items[:]
+            items.extend(kept)
         rejected.update(fault for fault in faults if fault)
         rows += len(items)
     flatten(request)

@@ -29,6 +29,7 @@ MAX_SERIES = 100_000
 _PROCESS_START = "process_start_time_seconds"
 # A start time that moved by less is the same start: some servers work it out anew for every scrape.
 _RESTART_TOLERANCE_S = 2.0
+_AHEAD_S = 86_400  # a server's clock may be this far ahead of ours
 _EARLIEST_US, _LATEST_US = (
     1_000_000_000_000_000,
     4_000_000_000_000_000,
@@ -137,7 +138,8 @@ class SeriesTracker:
         families = (exposition.family_of(sample.name)[0].name for sample in exposition.samples)
         names = {**self._resolve(families), UP.name: UP}
         scrape = _Scrape(now_us, names, created, _is_later(batch.started, self._started))
-        times = [sample.time_s for sample in exposition.samples if sample.time_s is not None]
+        latest = now_us / 1e6 + _AHEAD_S  # a time beyond is no time that `up` could be told at
+        times = [s.time_s for s in exposition.samples if s.time_s is not None and s.time_s <= latest]
         up_sample = Sample(UP.name, (), float(up), max(times, default=None) if up else None)
         for sample in (up_sample, *exposition.samples):
             family, suffix = exposition.family_of(sample.name)
@@ -155,9 +157,13 @@ class SeriesTracker:
 
     def _add(self, batch: Batch, scrape: _Scrape, sample: Sample, family: Family, suffix: str) -> str:
         """Add a sample to the batch; where it is left out, the reason."""
-        time_us = scrape.now_us if sample.time_s is None else round(sample.time_s * 1e6)
         if not math.isfinite(sample.value):
             return "not_finite"
+        if sample.time_s is not None and not math.isfinite(sample.time_s):
+            return "bad_time"
+        time_us = scrape.now_us if sample.time_s is None else round(sample.time_s * 1e6)
+        if time_us > scrape.now_us + _AHEAD_S * 1e6:
+            return "bad_time"
         if not _EARLIEST_US < time_us < _LATEST_US:
             return "bad_time"
         key = (sample.name, sample.labels)

@@ -35,7 +35,10 @@ log = logging.getLogger(__name__)
 # ClickHouse error codes that say the data is at fault; with any other the batch waits and is tried again.
 # 6, 26, 27, 38, 41, 69, 72: values that do not parse; 33, 32: data ends early; 53, 131, 190: sizes and types;
 # 117, 434, 444: malformed JSON and protobuf; 349: NULL where there is none; 636, 676: columns and values unknown
-DATA_CODES = frozenset({6, 26, 27, 32, 33, 38, 41, 53, 69, 72, 117, 131, 190, 349, 434, 444, 636, 676})
+DATA_CODES = frozenset(
+    {6, 26, 27, 32, 33, 36, 38, 41, 53, 69, 72, 117, 128, 131, 190, 349, 434, 435, 436, 444, 636, 676}
+)
+MEMORY_CODE = 241
 # the embedded engine says this of errors it has no words for; with some patience it is the data as well
 UNKNOWN_CODE, UNKNOWN_TRIES = 1002, 5
 UNREADABLE = "the store cannot read it"
@@ -119,16 +122,26 @@ class Writer:
 
     def _run(self) -> None:
         while not self._finished():
-            self._seal()
-            now = time.monotonic()
-            due = next((d for d in self._deliveries if d.not_before <= now), None)
-            if due:
-                self._attempt(due)
-            elif self._finaliser and now >= self._swept_at + SWEEP_S:
-                self._sweep(self._finaliser)
-            else:
-                self._spool.wait(self._pause(now))
+            try:
+                self._step()
+            except (
+                Exception
+            ) as error:  # a full disk, say: what is spooled stays spooled, and the next round may do
+                log.warning("writer: %s", first_line(error))
+                self._tally.failed("writer", first_line(error))
+                time.sleep(BACKOFF_S[0])
         self._disconnect()
+
+    def _step(self) -> None:
+        self._seal()
+        now = time.monotonic()
+        due = next((d for d in self._deliveries if d.not_before <= now), None)
+        if due:
+            self._attempt(due)
+        elif self._finaliser and now >= self._swept_at + SWEEP_S:
+            self._sweep(self._finaliser)
+        else:
+            self._spool.wait(self._pause(now))
 
     def _finished(self) -> bool:
         if self._stop_at is None:
@@ -215,7 +228,10 @@ class Writer:
             return False
         except ClickHouseError as error:
             code = code_of(error)
-            if code not in DATA_CODES and (code != UNKNOWN_CODE or delivery.failures < UNKNOWN_TRIES):
+            tried = delivery.failures >= UNKNOWN_TRIES
+            # Too large for the store's memory: halves may fit, and what never does must not hold up the rest.
+            too_large = code == MEMORY_CODE and (delivery.batch.entries > 1 or tried)
+            if code not in DATA_CODES and not too_large and (code != UNKNOWN_CODE or not tried):
                 raise
             self._isolate(store, delivery, str(error))
             return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import queue
 import re
+import tempfile
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -116,11 +117,17 @@ class _Pool:
             self._waiting.release()
 
 
+INSERT_FILE = "insert-"
+
+
 class Engine:
     """Owns `directory` for the life of the object; raises RuntimeError when another process owns it."""
 
     def __init__(self, directory: Path, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
+        self._directory = directory.absolute()
+        for left in self._directory.glob(f"{INSERT_FILE}*"):  # of a process that was killed
+            left.unlink()
         path = f"{directory}?max_server_memory_usage={self.limits.memory}&mark_cache_size=268435456"
         self._handles = [chdb.connect(path) for _ in range(READER_HANDLES + WRITER_HANDLES)]  # type: ignore[no-untyped-call]
         readers, writers = self._handles[:READER_HANDLES], self._handles[READER_HANDLES:]
@@ -192,21 +199,29 @@ class Engine:
     ) -> int:
         """Insert `data` by an INSERT statement without its FORMAT clause; return the rows written, views included.
 
-        All or nothing for one partition of one table; raises EngineError.
+        All or nothing for one partition of one table; raises EngineError. The data goes through a file: chDB's insert
+        stream reports success when the engine refused the rows (too many partitions, out of memory).
         """
-        with (
-            self._handle(True, database, settings or {}) as handle,
-            handle.send_insert(sql, input_format) as stream,
-        ):
-            stream.append(data)
-            return int(stream.finish().rows_written)
+        with tempfile.NamedTemporaryFile(dir=self._directory, prefix=INSERT_FILE) as file:
+            file.write(data)
+            file.flush()
+            head, _, inline = _split_settings(sql)
+            source = f"{head} FROM INFILE {quote_text(file.name)} COMPRESSION 'none' {inline} FORMAT {input_format}"
+            with self._handle(True, database, settings or {}) as handle, _engine_errors():
+                return int(handle.query(source, "Null").rows_read())
+
+
+def _split_settings(sql: str) -> tuple[str, str, str]:
+    """An INSERT's head, and its own SETTINGS clause, which goes behind the file."""
+    found = re.search(r"\bSETTINGS\b", sql, re.IGNORECASE)
+    return (sql[: found.start()], "", sql[found.start() :]) if found else (sql, "", "")
 
 
 @contextmanager
 def _engine_errors() -> Iterator[None]:
     try:
         yield
-    except (RuntimeError, chdb.ChdbError) as error:
+    except (RuntimeError, UnicodeDecodeError, chdb.ChdbError) as error:  # words on bytes that are no text
         raise EngineError.of(error) from None
 
 

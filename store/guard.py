@@ -31,6 +31,7 @@ FROM system.functions AS f
 LEFT JOIN system.functions AS target ON target.name = f.alias_to
 WHERE if(f.alias_to = '', f.categories, target.categories) IN ({categories})
 """
+_EVERY_FUNCTION = "SELECT DISTINCT lower(name) FROM system.functions"
 _COMBINATORS = "SELECT name FROM system.aggregate_function_combinators ORDER BY length(name) DESC"
 
 Ask = Callable[[str], str]
@@ -48,6 +49,7 @@ class Guard:
             frozenset(ask(_OUR_FUNCTIONS.format(categories=categories)).split()) | lists.FUNCTIONS
         )
         self._combinators = tuple(ask(_COMBINATORS).split())
+        self._every_function = frozenset(ask(_EVERY_FUNCTION).split())
         self._ask = ask
         self._at_most = at_most
 
@@ -62,6 +64,10 @@ class Guard:
         except RecursionError:
             refuse("the statement is nested too deeply")
         else:
+            if tree.get("type") == "SetQuery":
+                refuse(
+                    "a setting of a reader goes into the URL or the statement, for it stays with a handle others use"
+                )
             for node in _nodes(tree):
                 self._check_node(node)
 
@@ -98,11 +104,18 @@ class Guard:
             self._check_function(node["func_name"])
         elif kind in ("TableIdentifier", "Identifier"):
             _check_name(node)
+            self._check_bare_function(node)
         elif kind == "SetQuery":
             for change in node.get("changes", ()):
                 self.check_setting(change["name"], change["value"].get("value"))
             for name in node.get("default_settings", ()):
                 self.check_setting(name, None)
+
+    def _check_bare_function(self, node: Mapping[str, Any]) -> None:
+        """A name alone can stand for a lambda: arrayMap(file, [...]) calls file()."""
+        name = str(node.get("name", ""))
+        if name.lower() in self._every_function:
+            self._check_function(name)
 
     def _check_function(self, name: str) -> None:
         """A function that is known, or an aggregate that is, with combinators: quantileTDigestIfMerge."""

@@ -113,7 +113,7 @@ SYSTEM_TABLES = frozenset(
 # Settings that shape an answer or bound it further; some of the same names write files.
 SETTING = re.compile(
     r"(?!\w*(schema|path|file))("
-    r"(output_format|input_format|date_time|cast|join_use|transform_null|additional_result|optimize|force)_\w+"
+    r"(output_format|input_format|date_time|cast|join_use|transform_null|optimize|force)_\w+"
     r"|format_(csv|tsv|json|null|custom|binary|display|pretty)_\w+"
     r"|(max|min)_(result|rows_to|bytes_to|rows_in|bytes_in|block)_\w+|(result|read|group_by)_overflow_mode"
     r"|aggregate_functions_null_for_empty|asterisk_include_\w+|extremes|final|group_by_use_nulls|limit|log_comment"

@@ -57,6 +57,7 @@ _INSERT_HEAD = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _INSERT_HEAD_BYTES = 65536
+MAX_FORMAT_CLAUSE = 512
 _TRAILING_FORMAT = re.compile(r"\bFORMAT\s+(\w+)\s*(?:SETTINGS\s[^;]*)?;?\s*$", re.IGNORECASE)
 
 
@@ -78,7 +79,8 @@ def read_call(request: Request, body: bytes, default_database: str) -> Call:
     url = dict(request.query_params)
     headers = request.headers
     sql, data, insert_format = _statement(url.get("query", ""), body)
-    named = _TRAILING_FORMAT.search(sql)
+    # Only the end is looked at: the search is quadratic in runs of blanks, and this runs on the event loop.
+    named = _TRAILING_FORMAT.search(sql.rstrip()[-MAX_FORMAT_CLAUSE:])
     return Call(
         sql=sql.strip().rstrip(";"),
         data=data,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from analysis.bootstrap import interval, replicate, resamples
-from analysis.composition import UNATTRIBUTED, compose, with_rest
-from analysis.quantiles import Floats, hd_quantile, hd_rank_mass, hd_resampled_weights
+from analysis.bootstrap import interval, replicate, resamples, supports
+from analysis.composition import UNATTRIBUTED, compose, compose_resamples, with_rest
+from analysis.quantiles import Floats
+from analysis.report.metrics import Metric
 from analysis.report.model import (
     Comparison,
     CounterLine,
@@ -21,7 +22,7 @@ from analysis.report.model import (
     SetLine,
     TokenLine,
 )
-from analysis.report.reader import METRICS, Requests
+from analysis.report.reader import Requests
 from analysis.report.words import answer, next_steps, warnings
 from cachemodel.errors import UserError
 from cachemodel.layers import TokenSource
@@ -30,172 +31,160 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99)
 FEWEST = 3
 # Layers that are what the others leave: computed by subtraction, not told by a server.
 DERIVED = ("frontend", "other", UNATTRIBUTED)
+_NOTHING_MS = 5e-4  # half a microsecond: below what a server tells
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A number of one set and its bootstrap replicates (count,), None where n is too small for an interval."""
+
+    value: float
+    replicates: Floats | None
+    n: int
+
+    @property
+    def estimate(self) -> Estimate:
+        """With the 95 % interval."""
+        return _estimate(self.value, self.replicates, self.n)
 
 
 class Side:
-    """One set: its estimates, and their replicates from one bootstrap, so that all its intervals belong together.
-
-    Estimates are mean and quantiles (1 + k,), means of the parts (p,), unattributed last, and the parts' contributions
-    to the chosen quantile (p,); replicates have a row for each resample.
-    """
+    """One set: its times and their split over the layers, as estimates with replicates."""
 
     def __init__(
-        self, name: str, requests: Requests, qs: Sequence[float], q: float, count: int, seed: int
+        self,
+        requests: Requests,
+        layers: Sequence[int],
+        qs: Sequence[float],
+        rng: np.random.Generator,
+        count: int,
     ) -> None:
         timed = np.isfinite(requests.totals)
-        self.requests, self.count = requests, count
-        self.rng = np.random.default_rng(seed)
-        self.layers = requests.layers[:, timed]
-        totals = requests.totals[timed]
-        self.n = len(totals)
-        if self.n < FEWEST:
-            raise UserError(f"{name!r} has {self.n} requests with this metric; at least {FEWEST} are needed")
-        parts = with_rest(totals, self.layers)
-        self.quantiles = np.array([totals.mean(), *(hd_quantile(totals, x) for x in qs)])
-        self.means = parts.mean(axis=1)
-        self.composition = compose(totals, self.layers, q)
-        order = np.argsort(totals, kind="stable")
-        ranked, ranked_parts = totals[order], parts[:, order]
-        mass = {x: hd_rank_mass(self.n, x) for x in {*qs, q}}
+        totals, told = requests.totals[timed], requests.layers[layers][:, timed]
+        parts = with_rest(totals, told)
+        self.requests, self.qs, self.rng, self.count = requests, qs, rng, count
+        self.n = int(timed.sum())
+        self.known = np.isfinite(told).sum(axis=1)
+        self._values = compose(totals, parts, qs)
+        self._replicates = compose_resamples(totals, parts, qs, count, rng)
 
-        def statistic(counts: Floats) -> Floats:
-            counts = counts[:, order]
-            weights = {x: hd_resampled_weights(counts, mass[x]) for x in mass}
-            return np.column_stack(
-                [
-                    counts @ ranked / self.n,
-                    *(weights[x] @ ranked for x in qs),
-                    counts @ ranked_parts.T / self.n,
-                    weights[q] @ ranked_parts.T,
-                ]
-            )
+    def total(self, row: int) -> Drawn:
+        """Row 0: the mean; row i: the quantile qs[i - 1]."""
+        return self._drawn(row, float(self._values[row].sum()), self._replicates[:, row].sum(axis=1))
 
-        drawn = replicate(totals, statistic, count, self.rng)
-        borders = np.cumsum([1 + len(qs), len(parts)])
-        self.in_quantiles, self.in_means, self.in_composition = np.split(drawn, borders, axis=1)
+    def part(self, row: int, part: int) -> Drawn:
+        """What one part contributes to a total."""
+        return self._drawn(row, float(self._values[row, part]), self._replicates[:, row, part])
 
-    def share(self, column: str) -> tuple[float, Floats, int, int] | None:
-        """Ratio of sums column / prompt where both are known, its replicates, tokens and requests; None if nowhere."""
-        part, whole = self.requests.tokens[column], self.requests.tokens["prompt_tokens"]
-        known = np.isfinite(part) & np.isfinite(whole) & (whole > 0)
-        if not known.any():
+    def ratio(self, above: str, below: str | None = None) -> Drawn | None:
+        """Sum of a token column by the sum of another, or by their number, where both are known; None if nowhere."""
+        top = self.requests.tokens[above]
+        bottom = self.requests.tokens[below] if below else np.ones_like(top)
+        both = self.known_tokens(above, below or above) & (bottom > 0)
+        n = int(both.sum())
+        if not n:
             return None
-        part, whole = part[known], whole[known]
+        top, bottom = top[both], bottom[both]
 
         def statistic(counts: Floats) -> Floats:
-            return ((counts @ part) / (counts @ whole))[:, None]
+            return np.asarray((counts @ top) / (counts @ bottom))
 
-        replicates = replicate(part / whole, statistic, self.count, self.rng)[:, 0]
-        return float(part.sum() / whole.sum()), replicates, int(part.sum()), len(part)
+        drawn = replicate(top / bottom, statistic, self.count, self.rng) if supports(n, 0.5) else None
+        return Drawn(float(top.sum() / bottom.sum()), drawn, n)
+
+    def known_tokens(self, *columns: str) -> NDArray[np.bool_]:
+        """Which requests (n,) tell of all these columns."""
+        known = np.isfinite([self.requests.tokens[column] for column in columns])
+        return np.asarray(known.all(axis=0))
+
+    def _drawn(self, row: int, value: float, replicates: Floats) -> Drawn:
+        enough = supports(self.n, self.qs[row - 1] if row else 0.5)
+        return Drawn(value, replicates if enough else None, self.n)
 
 
 def build(
-    names: tuple[str, str],
-    a: Requests,
-    b: Requests,
-    metric: str,
+    metric: Metric,
     q: float,
+    names: tuple[str, str],
+    sets: tuple[Requests, Requests],
     counters: list[CounterLine],
-    asked: str = "--a A --b B",
+    asked: str,
     seed: int = 0,
 ) -> Report:
-    """Compare set b with set a; raises UserError when a set has too few requests with the metric.
+    """Compare the second set with the first; raises UserError when one has too few requests with the metric.
 
     asked: the options that asked for this, for the commands the report proposes.
     """
+    for name, requests in zip(names, sets, strict=True):
+        if (n := int(np.isfinite(requests.totals).sum())) < FEWEST:
+            raise UserError(f"{name!r} has {n} requests with {metric.name}; at least {FEWEST} are needed")
+    told = [_told(requests) for requests in sets]
+    shared = np.flatnonzero(told[0] & told[1]).tolist()
     qs = sorted({*QUANTILES, q})
-    count = min(resamples(a.n), resamples(b.n))
-    left, right = Side(names[0], a, qs, q, count, seed), Side(names[1], b, qs, q, count, seed + 1)
+    rng, count = np.random.default_rng(seed), min(resamples(r.n) for r in sets)
+    left, right = (Side(requests, shared, qs, rng, count) for requests in sets)
     labels = ["mean", *(f"P{100 * p:g}" for p in qs)]
-    quantiles = _compare(
-        labels, left, right, (left.quantiles, left.in_quantiles), (right.quantiles, right.in_quantiles)
-    )
-    quantiles[1:] = [_within_reach(c, x) for c, x in zip(quantiles[1:], qs, strict=True)]
-    layers = _layers(metric, q, left, right)
-    tokens = _tokens(left, right)
-    sets = (_set_line(names[0], left), _set_line(names[1], right))
-    chosen = quantiles[1 + qs.index(q)]
+    quantiles = [
+        _compare(label, left.total(row), right.total(row), metric.provenance)
+        for row, label in enumerate(labels)
+    ]
+    row = 1 + qs.index(q)
+    layers = _layers([metric.layers[i].name for i in shared], row, left, right) if metric.layers else []
+    tokens, workload = _tokens(left, right), _workload(left, right)
+    lines = (_set_line(names[0], left), _set_line(names[1], right))
+    alone = [(metric.layers[i].name, names[int(told[1][i])]) for i in np.flatnonzero(told[0] != told[1])]
     return Report(
-        metric=metric,
+        metric=metric.name,
         quantile=q,
-        a=sets[0],
-        b=sets[1],
-        answer=answer(METRICS[metric][2], chosen, layers, tokens),
+        a=lines[0],
+        b=lines[1],
+        answer=answer(metric.meaning, quantiles[row], layers, tokens),
         quantiles=quantiles,
         layers=layers,
         tokens=tokens,
+        workload=workload,
         counters=counters,
-        warnings=warnings(sets, q, layers),
-        next_steps=next_steps(metric, tokens, sets, asked),
+        warnings=warnings(lines, q, layers, alone, workload),
+        next_steps=next_steps(metric, lines, asked),
     )
 
 
-def _compare(
-    names: Sequence[str], left: Side, right: Side, a: tuple[Floats, Floats], b: tuple[Floats, Floats]
-) -> list[Comparison]:
-    return [
-        _comparison(name, a[0][i], a[1][:, i], left.n, b[0][i], b[1][:, i], right.n)
-        for i, name in enumerate(names)
-    ]
+def _told(requests: Requests) -> NDArray[np.bool_]:
+    """Which layers (k,) any timed request of the set tells of."""
+    known = np.isfinite(requests.layers[:, np.isfinite(requests.totals)])
+    return np.asarray(known.any(axis=1))
 
 
-def _comparison(
-    name: str,
-    a: float,
-    in_a: Floats,
-    n_a: int,
-    b: float,
-    in_b: Floats,
-    n_b: int,
-    source: Provenance = "measured",
-) -> Comparison:
-    change = Estimate(float(b - a), *interval(in_b - in_a), min(n_a, n_b))
-    ends = (Estimate(float(a), *interval(in_a), n_a), Estimate(float(b), *interval(in_b), n_b))
-    return Comparison(name, *ends, change, source)
+def _estimate(value: float, replicates: Floats | None, n: int) -> Estimate:
+    low, high = (None, None) if replicates is None else interval(replicates)
+    return Estimate(value, low, high, n)
 
 
-def _within_reach(c: Comparison, q: float) -> Comparison:
-    """Without the intervals that so few requests beyond the quantile cannot carry."""
-
-    def bare(e: Estimate) -> Estimate:
-        return Estimate(e.value, None, None, e.n)
-
-    short = [e.n * min(q, 1 - q) < FEWEST for e in (c.a, c.b)]
-    return replace(
-        c,
-        a=bare(c.a) if short[0] else c.a,
-        b=bare(c.b) if short[1] else c.b,
-        change=bare(c.change) if any(short) else c.change,
-    )
+def _compare(name: str, a: Drawn, b: Drawn, provenance: Provenance = "measured") -> Comparison:
+    both = None if a.replicates is None or b.replicates is None else b.replicates - a.replicates
+    change = _estimate(b.value - a.value, both, min(a.n, b.n))
+    return Comparison(name, a.estimate, b.estimate, change, provenance)
 
 
-def _layers(metric: str, q: float, left: Side, right: Side) -> list[LayerLine]:
-    names = [layer.name for layer in METRICS[metric][1]]
-    if not names:
-        return []
-    names.append(UNATTRIBUTED)
-    means = _compare(names, left, right, (left.means, left.in_means), (right.means, right.in_means))
-    parts = _compare(
-        names, left, right, (left.composition, left.in_composition), (right.composition, right.in_composition)
-    )
+def _layers(names: Sequence[str], row: int, left: Side, right: Side) -> list[LayerLine]:
     lines = []
-    for i, name in enumerate(names):
-        known = [int(np.isfinite(s.layers[i]).sum()) if name != UNATTRIBUTED else s.n for s in (left, right)]
-        told = any(known) if name != UNATTRIBUTED else abs(parts[i].a.value) + abs(parts[i].b.value) > 5e-4
-        if told:
-            source: Provenance = "derived" if name in DERIVED else "measured"
-            mean, part = (Comparison(c.name, c.a, c.b, c.change, source) for c in (means[i], parts[i]))
-            lines.append(LayerLine(name, mean, _within_reach(part, q), known[0], known[1]))
+    for i, name in enumerate([*names, UNATTRIBUTED]):
+        provenance: Provenance = "derived" if name in DERIVED else "measured"
+        mean, part = (_compare(name, left.part(r, i), right.part(r, i), provenance) for r in (0, row))
+        if name != UNATTRIBUTED:
+            lines.append(LayerLine(name, mean, part, int(left.known[i]), int(right.known[i])))
+        elif any(abs(e.value) > _NOTHING_MS for c in (mean, part) for e in (c.a, c.b)):
+            lines.append(LayerLine(name, mean, part, left.n, right.n))
     return lines
 
 
 def _tokens(left: Side, right: Side) -> list[TokenLine]:
     lines = []
     for source in (TokenSource.CACHED, TokenSource.DEVICE, TokenSource.HOST, TokenSource.REMOTE):
-        a, b = left.share(f"{source}_tokens"), right.share(f"{source}_tokens")
+        column = f"{source}_tokens"
+        a, b = (side.ratio(column, "prompt_tokens") for side in (left, right))
         if a and b:
-            share = _comparison(source, a[0], a[1], a[3], b[0], b[1], b[3])
-            lines.append(TokenLine(source, a[2], b[2], share))
+            lines.append(TokenLine(source, _sum(left, column), _sum(right, column), _compare(source, a, b)))
     if lines and lines[0].source == TokenSource.CACHED:
         lines.append(_computed(lines[0], left, right))
     return lines
@@ -212,17 +201,27 @@ def _computed(cached: TokenLine, left: Side, right: Side) -> TokenLine:
     share = Comparison(
         TokenSource.COMPUTED, complement(s.a, 1.0), complement(s.b, 1.0), complement(s.change, 0.0), "derived"
     )
-    totals = []
-    for side in (left, right):
-        both = np.isfinite(side.requests.tokens["cached_tokens"]) & np.isfinite(
-            side.requests.tokens["prompt_tokens"]
-        )
-        totals.append(int(side.requests.tokens["prompt_tokens"][both].sum()))
-    return TokenLine(TokenSource.COMPUTED, totals[0] - cached.tokens_a, totals[1] - cached.tokens_b, share)
+    whole = (_sum(side, "prompt_tokens", "cached_tokens") for side in (left, right))
+    tokens_a, tokens_b = (a - b for a, b in zip(whole, (cached.tokens_a, cached.tokens_b), strict=True))
+    return TokenLine(TokenSource.COMPUTED, tokens_a, tokens_b, share)
+
+
+def _sum(side: Side, column: str, known: str = "prompt_tokens") -> int:
+    return int(side.requests.tokens[column][side.known_tokens(column, known)].sum())
+
+
+def _workload(left: Side, right: Side) -> list[Comparison]:
+    """How large requests are: a change of the load explains a change of latency before any cache does."""
+    lines = []
+    for name in ("prompt", "completion"):
+        a, b = (side.ratio(f"{name}_tokens") for side in (left, right))
+        if a and b:
+            lines.append(_compare(name, a, b))
+    return lines
 
 
 def _set_line(name: str, side: Side) -> SetLine:
     r = side.requests
-    unknown = int(np.isnan(r.tokens["cached_tokens"]).sum())
-    times = [t.isoformat(timespec="milliseconds") + "Z" for t in (r.begin, r.end)]
-    return SetLine(name, r.n, times[0], times[1], r.servers, unknown, int(math.fsum(~np.isfinite(r.totals))))
+    begin, end = (t.isoformat(timespec="milliseconds") + "Z" for t in (r.begin, r.end))
+    unknown = int(r.n - side.known_tokens("cached_tokens").sum())
+    return SetLine(name, r.n, r.sampled, begin, end, r.servers, unknown, r.n - side.n)

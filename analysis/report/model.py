@@ -10,7 +10,7 @@ Provenance = Literal["measured", "derived"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its 95 % interval, where one could be had, and the number of requests behind it."""
+    """A number, the number of requests behind it, and its 95 % interval where these are enough for one."""
 
     value: float
     low: float | None
@@ -37,8 +37,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class LayerLine:
-    """One layer: its mean time, and its part of the chosen quantile. Parts sum to the quantile, in each set and in the
-    change. known_a, known_b: requests whose server tells of the layer."""
+    """One layer that both sets tell of: its mean time, and its part of the chosen quantile.
+
+    Means sum to the mean and parts to the quantile, in each set and in the change. known_a, known_b: requests that
+    tell of the layer.
+    """
 
     layer: str
     mean: Comparison
@@ -71,10 +74,12 @@ class CounterLine:
 
 @dataclass(frozen=True, slots=True)
 class SetLine:
-    """One of the two sets. begin and end: ISO times, UTC. cached_unknown: where nothing tells cached tokens."""
+    """One of the two sets. n: requests read, one in `sampled` of those that match. begin and end: ISO times, UTC.
+    cached_unknown: requests of which nothing tells cached tokens. untimed: those without the metric."""
 
     name: str
     n: int
+    sampled: int
     begin: str
     end: str
     servers: list[str]
@@ -84,7 +89,7 @@ class SetLine:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Two sets of requests compared by one metric at one quantile."""
+    """Two sets of requests compared by one metric at one quantile. workload: mean tokens of a request."""
 
     metric: str
     quantile: float
@@ -94,6 +99,7 @@ class Report:
     quantiles: list[Comparison]
     layers: list[LayerLine]
     tokens: list[TokenLine]
+    workload: list[Comparison]
     counters: list[CounterLine]
     warnings: list[str] = field(default_factory=list)
     next_steps: list[str] = field(default_factory=list)

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.quantiles import Floats
+from analysis.report.metrics import Metric
 from analysis.report.model import CounterLine
-from analysis.selection import Selection
+from analysis.selection import TIME, Selection
 from cachemodel.errors import UserError
-from cachemodel.layers import SERVING_LAYERS
 
-MOST_REQUESTS = 2_000_000  # of one set; about 300 MB
-
-# metric -> (SQL of the total in microseconds, the layers that make it up, what it is called)
-METRICS = {
-    "ttft": ("ttft_us", [s for s in SERVING_LAYERS if s.in_ttft], "time to first token"),
-    "e2e": ("e2e_us", list(SERVING_LAYERS), "end-to-end time"),
-    "tpot": (
-        "if(completion_tokens > 1, decode_us / (completion_tokens - 1), NULL)",
-        [],
-        "time per output token",
-    ),
-    "client_ttft": ("client_ttft_us", [], "time to first token as the client saw it"),
-    "client_e2e": ("client_e2e_us", [], "end-to-end time as the client saw it"),
-}
-TOKEN_COLUMNS = ("prompt_tokens", "cached_tokens", "device_tokens", "host_tokens", "remote_tokens")
+MOST_REQUESTS = 200_000  # of one set; a larger one is thinned evenly
+TOKEN_COLUMNS = (
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "device_tokens",
+    "host_tokens",
+    "remote_tokens",
+)
 # Counters that say where prompt tokens came from, by their canonical names.
 COUNTERS = ("prompt_tokens_by_source", "prefix_cache.hit_tokens", "external_cache.hit_tokens", "preemptions")
 
 
 @dataclass(frozen=True)
 class Requests:
-    """A set's requests in time order; NaN is unknown. totals: ms (n,); layers: ms (k, n); tokens by column (n,)."""
+    """A set's requests in time order; NaN is unknown. totals: ms (n,); layers: ms (k, n); tokens by column (n,).
+
+    begin, end: from the first arrival to the last end, UTC. sampled: one in how many of those that match is here.
+    """
 
     totals: Floats
     layers: Floats
@@ -43,6 +40,7 @@ class Requests:
     begin: datetime
     end: datetime
     servers: list[str]
+    sampled: int = 1
 
     @property
     def n(self) -> int:
@@ -50,31 +48,32 @@ class Requests:
         return len(self.totals)
 
 
-def read(client: Client, selection: Selection, metric: str) -> Requests:
-    """Fetch a set; raises UserError when it is empty (saying what the store has) or too large to hold."""
-    total, layers, _ = METRICS[metric]
+def read(client: Client, selection: Selection, metric: Metric, most: int = MOST_REQUESTS) -> Requests:
+    """Fetch a set, thinned evenly to about `most`; raises UserError when it is empty, saying what the store has."""
     where = f"FROM requests WHERE {selection.condition}"
     head = client.query(
-        f"SELECT count(), min(time), max(time + toIntervalMicrosecond(ifNull(e2e_us, 0))),"
+        "SELECT count(), min(toTimeZone(time, 'UTC')),"
+        " max(toTimeZone(time, 'UTC') + toIntervalMicrosecond(ifNull(e2e_us, 0))),"
         f" arraySort(groupUniqArray(100)(server)) {where}",
         parameters=selection.parameters,
     ).result_rows[0]
     count, begin, end, servers = int(head[0]), head[1], head[2], list(head[3])
     if not count:
         raise UserError(f"no request matches {selection.name!r}: {inventory(client)}")
-    if count > MOST_REQUESTS:
-        raise UserError(
-            f"{selection.name!r} matches {count:,} requests, more than {MOST_REQUESTS:,}; take a shorter window"
-        )
-    expressions = [f"({total}) / 1000", *(f"{layer.column} / 1000" for layer in layers), *TOKEN_COLUMNS]
+    sampled = -(-count // most)
+    if sampled > 1:
+        where += " AND sipHash64(request_id, span_id) % {sampled:UInt64} = 0"
+    milliseconds = [metric.total, *(layer.column for layer in metric.layers)]
+    expressions = [*(f"({e}) / 1000" for e in milliseconds), *TOKEN_COLUMNS]
     columns = ", ".join(f"ifNull(toFloat64({e}), nan) AS c{i}" for i, e in enumerate(expressions))
     matrix = np.asarray(
         client.query_np(
-            f"SELECT {columns} {where} ORDER BY time, request_id, span_id", parameters=selection.parameters
+            f"SELECT {columns} {where} ORDER BY time, request_id, span_id",
+            parameters={**selection.parameters, "sampled": sampled},
         ),
         dtype=np.float64,
-    ).reshape(count, len(expressions))
-    split = 1 + len(layers)
+    ).reshape(-1, len(expressions))
+    split = len(milliseconds)
     return Requests(
         totals=matrix[:, 0],
         layers=matrix[:, 1:split].T,
@@ -82,6 +81,7 @@ def read(client: Client, selection: Selection, metric: str) -> Requests:
         begin=begin,
         end=end,
         servers=servers,
+        sampled=sampled,
     )
 
 
@@ -93,14 +93,15 @@ def label_names(client: Client) -> list[str]:
     return [str(row[0]) for row in rows]
 
 
-def deploy_time(client: Client, name: str) -> datetime:
-    """When `name` was last marked as deployed, UTC; raises UserError with the names that exist."""
+def deployment(client: Client, name: str) -> tuple[datetime, str]:
+    """When `name` was last marked as deployed, UTC, and to which server, empty for all; raises UserError with the names
+    that exist."""
     rows = client.query(
-        "SELECT max(time) FROM deploys WHERE name = {name:String} HAVING count() > 0",
+        "SELECT toTimeZone(time, 'UTC'), server FROM deploys WHERE name = {name:String} ORDER BY time DESC LIMIT 1",
         parameters={"name": name},
     ).result_rows
     if rows:
-        return datetime.fromisoformat(f"{rows[0][0].isoformat()}+00:00")
+        return rows[0][0].replace(tzinfo=UTC), str(rows[0][1])
     names = [
         str(r[0])
         for r in client.query("SELECT DISTINCT name FROM deploys ORDER BY name LIMIT 20").result_rows
@@ -118,7 +119,8 @@ def check_not_empty(client: Client) -> None:
 def inventory(client: Client) -> str:
     """One line on what the store has."""
     count, begin, end, servers = client.query(
-        "SELECT count(), min(time), max(time), arraySort(groupUniqArray(5)(server)) FROM requests"
+        "SELECT count(), min(toTimeZone(time, 'UTC')), max(toTimeZone(time, 'UTC')),"
+        " arraySort(groupUniqArray(5)(server)) FROM requests"
     ).result_rows[0]
     if not count:
         return "the store has no requests yet; attach a server or run hitmap demo"
@@ -127,7 +129,8 @@ def inventory(client: Client) -> str:
     )
     named = [str(r[0]) for r in phases.result_rows]
     tail = f"; phases {', '.join(named)}" if named else ""
-    return f"the store has {count:,} requests of {', '.join(servers)}, {begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC{tail}"
+    period = f"{begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+    return f"the store has {count:,} requests of {', '.join(servers)}, {period}{tail}"
 
 
 def counters(client: Client, a: Requests, b: Requests) -> list[CounterLine]:
@@ -141,10 +144,12 @@ def counters(client: Client, a: Requests, b: Requests) -> list[CounterLine]:
     for side, requests in (("a", a), ("b", b)):
         begin, end = client.query(
             f"""
-            SELECT maxOrNullIf(time, time <= {{begin:DateTime64(6)}}), minOrNullIf(time, time >= {{end:DateTime64(6)}})
+            SELECT
+                toTimeZone(maxOrNullIf(time, time <= {{begin:{TIME}}}), 'UTC'),
+                toTimeZone(minOrNullIf(time, time >= {{end:{TIME}}}), 'UTC')
             FROM samples
-            WHERE fingerprint IN ({which}) AND time BETWEEN {{begin:DateTime64(6)}} - INTERVAL 1 HOUR
-                AND {{end:DateTime64(6)}} + INTERVAL 1 HOUR
+            WHERE fingerprint IN ({which}) AND time BETWEEN {{begin:{TIME}}} - INTERVAL 1 HOUR
+                AND {{end:{TIME}}} + INTERVAL 1 HOUR
             """,
             parameters={**parameters, "begin": str(requests.begin), "end": str(requests.end)},
         ).result_rows[0]
@@ -152,8 +157,8 @@ def counters(client: Client, a: Requests, b: Requests) -> list[CounterLine]:
     rows = client.query(
         f"""
         SELECT s.server, s.metric, s.source, s.unit,
-               sumOrNullIf(delta, time > {{a_begin:DateTime64(6)}} AND time <= {{a_end:DateTime64(6)}}) AS grown_a,
-               sumOrNullIf(delta, time > {{b_begin:DateTime64(6)}} AND time <= {{b_end:DateTime64(6)}}) AS grown_b
+               sumOrNullIf(delta, time > {{a_begin:{TIME}}} AND time <= {{a_end:{TIME}}}) AS grown_a,
+               sumOrNullIf(delta, time > {{b_begin:{TIME}}} AND time <= {{b_end:{TIME}}}) AS grown_b
         FROM samples
         INNER JOIN
         (
@@ -161,8 +166,8 @@ def counters(client: Client, a: Requests, b: Requests) -> list[CounterLine]:
             FROM series
             WHERE fingerprint IN ({which})
         ) AS s USING (fingerprint)
-        WHERE time BETWEEN least({{a_begin:DateTime64(6)}}, {{b_begin:DateTime64(6)}})
-                       AND greatest({{a_end:DateTime64(6)}}, {{b_end:DateTime64(6)}})
+        WHERE time BETWEEN least({{a_begin:{TIME}}}, {{b_begin:{TIME}}})
+                       AND greatest({{a_end:{TIME}}}, {{b_end:{TIME}}})
         GROUP BY s.server, s.metric, s.source, s.unit
         ORDER BY s.server, s.metric, s.source
         """,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from analysis.report.model import Comparison, Estimate, Report
 
-Show = Callable[[float], str]
+
+class Show(Protocol):
+    """How to write a number: sign is "+" for a change."""
+
+    def __call__(self, value: float, sign: str = "") -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class TextTable:
 
 def tables(report: Report) -> Iterator[TextTable]:
     """In the order a reader needs them."""
-    yield _compared(f"{report.metric}, ms", [(c.name, c) for c in report.quantiles], _number)
+    yield _compared(f"{report.metric}, ms", [(_marked(c.name, c), c) for c in report.quantiles], _number)
     if report.layers:
         label = f"P{100 * report.quantile:g}"
         parts = [(_marked(line.layer, line.part), line.part) for line in report.layers]
@@ -43,6 +48,9 @@ def tables(report: Report) -> Iterator[TextTable]:
         totals = [[f"{t.tokens_a:,}", f"{t.tokens_b:,}"] for t in report.tokens]
         extra = [Column("tokens A"), Column("tokens B")]
         yield _compared("Prompt tokens by source, % of the prompt", shares, _percent, extra, totals)
+    if report.workload:
+        loads = [(c.name, c) for c in report.workload]
+        yield _compared("Tokens of a request, mean", loads, _number)
     if report.counters:
         columns = [
             Column("server", number=False),
@@ -64,20 +72,16 @@ def _compared(
     columns = [Column("", number=False), *extra]
     columns += [Column("A"), Column("95 %", detail=True), Column("B"), Column("95 %", detail=True)]
     columns += [Column("change"), Column("95 %")]
-
-    def signed(value: float) -> str:
-        return _signed(show(value))
-
     cells = [
-        [name, *more, *_cells(c.a, show), *_cells(c.b, show), *_cells(c.change, signed)]
+        [name, *more, *_cells(c.a, show), *_cells(c.b, show), *_cells(c.change, lambda v: show(v, "+"))]
         for (name, c), more in zip(rows, extra_cells or [[] for _ in rows], strict=True)
     ]
     return TextTable(title, columns, cells, [c.clear for _, c in rows])
 
 
-def _cells(estimate: Estimate, show: Show) -> list[str]:
+def _cells(estimate: Estimate, show: Callable[[float], str]) -> list[str]:
     if estimate.low is None or estimate.high is None:
-        return [show(estimate.value), ""]
+        return [show(estimate.value), "too few"]
     return [show(estimate.value), f"{show(estimate.low)} to {show(estimate.high)}"]
 
 
@@ -85,20 +89,13 @@ def _marked(name: str, comparison: Comparison) -> str:
     return f"{name} *" if comparison.provenance == "derived" else name
 
 
-def _number(value: float) -> str:
-    return _unsigned_zero(f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:,.1f}")
+def _number(value: float, sign: str = "") -> str:
+    rounded = round(value, 1) or 0.0
+    return f"{rounded:{sign if rounded else ''},.{0 if abs(rounded) >= 1000 else 1}f}"
 
 
-def _percent(value: float) -> str:
-    return _unsigned_zero(f"{100 * value:.1f}")
-
-
-def _unsigned_zero(shown: str) -> str:
-    return shown.lstrip("-") if not shown.strip("-0.") else shown
-
-
-def _signed(shown: str) -> str:
-    return shown if shown.startswith("-") or not shown.strip("0.") else f"+{shown}"
+def _percent(value: float, sign: str = "") -> str:
+    return _number(100 * value, sign)
 
 
 def _count(value: float | None) -> str:

@@ -1,9 +1,11 @@
-"""The report for a terminal and as Markdown."""
+"""The report for a terminal and as Markdown. What telemetry or a user named is shown as text, whatever it holds."""
 
 from __future__ import annotations
 
+import re
+
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -11,37 +13,46 @@ from rich.text import Text
 from analysis.report.model import Report, SetLine
 from analysis.report.tables import TextTable, tables
 
-WIDE = 100  # characters from which the intervals of A and B have room beside that of the change
-FOOTNOTE = "* derived by subtraction. Bold: the interval of the change leaves zero out."
+PAGE_WIDTH = 110  # of text in a file
+FOOTNOTE = "* derived, not told by a server. Bold: the interval of the change leaves zero out."
+_MARKDOWN = re.compile(r"[\\`*<>|\[\]]")
 
 
 def to_terminal(report: Report, console: Console) -> None:
-    """Print the report; `console` decides width and colour."""
-    parts: list[Text | Table | Padding] = [Text(report.answer, style="bold"), Text()]
-    parts += [Text(_describe(name, line)) for name, line in (("A", report.a), ("B", report.b))]
-    for table in tables(report):
-        parts += [Text(), _rich(table, console.width)]
-    parts += [Text(), Text(FOOTNOTE, style="dim"), Text(report.method, style="dim")]
+    """Print the report; `console` decides width and colour. Where there is little room, the intervals of A and B are
+    left out and the rest is folded, never cut."""
+    console.print(_text(report.answer, "bold"), Text(), sep="\n")
+    for side, line in (("A", report.a), ("B", report.b)):
+        console.print(_text(_describe(side, line)))
+    shown = [_rich(table, detail=True) for table in tables(report)]
+    unbounded = console.options.update_width(10_000)
+    if any(console.measure(table, options=unbounded).maximum > console.width for table in shown):
+        shown = [_rich(table, detail=False) for table in tables(report)]
+    for table in shown:
+        console.print(Text(), table, sep="\n")
+    console.print(Text(), _text(FOOTNOTE, "dim"), _text(report.method, "dim"), sep="\n")
     for title, lines in (("Be wary", report.warnings), ("Next", report.next_steps)):
         if lines:
-            parts += [
-                Text(),
-                Text(title, style="bold"),
-                *(Padding(Text(line), (0, 0, 0, 2)) for line in lines),
-            ]
-    console.print(Group(*parts))
+            console.print(Text(), Text(title, style="bold"), sep="\n")
+        for item in lines:
+            console.print(Padding(_text(item), (0, 0, 0, 2), expand=False))
 
 
 def to_markdown(report: Report) -> str:
     """A self-contained Markdown page."""
-    lines = [f"# {report.a.name} against {report.b.name}", "", report.answer, ""]
-    lines += [f"* {_describe(name, line)}" for name, line in (("A", report.a), ("B", report.b))]
+    lines = [
+        f"# {_escaped(report.a.name)} against {_escaped(report.b.name)}",
+        "",
+        _escaped(report.answer),
+        "",
+    ]
+    lines += [f"* {_escaped(_describe(side, line))}" for side, line in (("A", report.a), ("B", report.b))]
     for table in tables(report):
-        lines += ["", f"## {table.title}", "", *_markdown(table)]
-    lines += ["", FOOTNOTE, "", report.method]
-    for title, items in (("Be wary", report.warnings), ("Next", report.next_steps)):
-        if items:
-            lines += ["", f"## {title}", "", *(f"* {item}" for item in items)]
+        lines += ["", f"## {_escaped(table.title)}", "", *_markdown(table)]
+    lines += ["", _escaped(FOOTNOTE), "", _escaped(report.method)]
+    if report.warnings:
+        lines += ["", "## Be wary", "", *(f"* {_escaped(warning)}" for warning in report.warnings)]
+    lines += ["", "## Next", "", "```sh", *map(_printable, report.next_steps), "```"]
     return "\n".join(lines) + "\n"
 
 
@@ -49,15 +60,15 @@ def _describe(side: str, s: SetLine) -> str:
     return f"{side}: {s.name}, n = {s.n:,}, {s.begin} to {s.end}, {', '.join(s.servers)}"
 
 
-def _rich(table: TextTable, width: int) -> Table:
+def _rich(table: TextTable, *, detail: bool) -> Table:
+    shown = [i for i, column in enumerate(table.columns) if detail or not column.detail]
     result = Table(
         title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
     )
-    shown = [i for i, column in enumerate(table.columns) if width >= WIDE or not column.detail]
     for column in (table.columns[i] for i in shown):
-        result.add_column(column.heading, justify="right" if column.number else "left", no_wrap=True)
+        result.add_column(column.heading, justify="right" if column.number else "left", overflow="fold")
     for row, strong in zip(table.rows, table.strong, strict=True):
-        result.add_row(*(Text(row[i]) for i in shown), style="bold" if strong else None)
+        result.add_row(*(_text(row[i]) for i in shown), style="bold" if strong else None)
     return result
 
 
@@ -67,7 +78,21 @@ def _markdown(table: TextTable) -> list[str]:
 
     rule = ["---:" if column.number else "---" for column in table.columns]
     rows = [
-        [f"**{c}**" if strong and c else c for c in (cell.replace("|", "\\|") for cell in row)]
+        [f"**{cell}**" if strong and cell else cell for cell in map(_escaped, row)]
         for row, strong in zip(table.rows, table.strong, strict=True)
     ]
     return [line([column.heading for column in table.columns]), line(rule), *map(line, rows)]
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(_printable(text), style=style)
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return _MARKDOWN.sub(r"\\\g<0>", _printable(text))
+
+
+def _printable(text: str) -> str:
+    """Without characters that would steer a terminal or end a table's row."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

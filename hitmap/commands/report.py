@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from analysis.report.metrics import METRICS
 from cachemodel.errors import UsageError, UserError
 from hitmap.commands._store_option import open_client, store_option
 
 _FORMAT_OF = {".md": "markdown", ".json": "json"}
-METRICS = ("ttft", "e2e", "tpot", "client_ttft", "client_e2e")
 
 
 @click.command()
@@ -22,7 +22,7 @@ METRICS = ("ttft", "e2e", "tpot", "client_ttft", "client_e2e")
     "--deploy", metavar="NAME", help="Instead of --a and --b: before and after a marked deployment."
 )
 @click.option("--window", default="1h", show_default=True, help="How long before and after, with --deploy.")
-@click.option("--metric", type=click.Choice(METRICS), default="ttft", show_default=True)
+@click.option("--metric", type=click.Choice(list(METRICS)), default="ttft", show_default=True)
 @click.option("--quantile", default=0.5, show_default=True, help="The quantile to take apart, 0.5 for P50.")
 @click.option(
     "--format", "output", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True
@@ -80,7 +80,7 @@ def command(
         return
     if output == "text":
         paper = io.StringIO()
-        text.to_terminal(report, Console(file=paper, width=text.WIDE, highlight=False))
+        text.to_terminal(report, Console(file=paper, width=text.PAGE_WIDTH, highlight=False))
         rendered = paper.getvalue()
     else:
         rendered = as_data.to_json(report) + "\n" if output == "json" else text.to_markdown(report)
@@ -88,6 +88,6 @@ def command(
         click.echo(rendered, nl=False)
         return
     try:
-        file.write_text(rendered)
+        file.write_text(rendered, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from None

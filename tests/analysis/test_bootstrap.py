@@ -1,12 +1,17 @@
-"""Intervals hold what they promise, also where requests resemble their neighbours."""
+"""Intervals hold what they promise, also where requests resemble their neighbours; else there is none."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from analysis.bootstrap import block_length, draw, interval, replicate, resamples
+from analysis.bootstrap import FEWEST_BEYOND, block_length, draw, interval, replicate, resamples, supports
 from analysis.quantiles import hd_quantile, hd_rank_mass, hd_resampled_weights
+
+Make = Callable[[int, np.random.Generator], np.ndarray]
 
 
 def autoregressive(n: int, phi: float, rng: np.random.Generator) -> np.ndarray:
@@ -17,38 +22,76 @@ def autoregressive(n: int, phi: float, rng: np.random.Generator) -> np.ndarray:
     return series[200:]
 
 
-def replicates(series: np.ndarray, length: int | None, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Medians of resamples; length None: chosen from the data."""
-    order, mass = np.argsort(series), hd_rank_mass(len(series), 0.5)
+def replicates(
+    series: np.ndarray, length: int | None, count: int, rng: np.random.Generator, q: float = 0.5
+) -> np.ndarray:
+    """Quantiles of resamples; length None: chosen from the data."""
+    order, mass = np.argsort(series), hd_rank_mass(len(series), q)
 
-    def medians(counts: np.ndarray) -> np.ndarray:
-        return hd_resampled_weights(counts[:, order], mass) @ series[order][:, None]
+    def quantiles(counts: np.ndarray) -> np.ndarray:
+        return hd_resampled_weights(counts[:, order], mass) @ series[order]
 
     if length is None:
-        return replicate(series, medians, count, rng)[:, 0]
-    return np.concatenate([medians(counts) for counts in draw(len(series), length, count, rng)])[:, 0]
+        return replicate(series, quantiles, count, rng)
+    return np.concatenate([quantiles(counts) for counts in draw(len(series), length, count, rng)])
 
 
-def coverage(make, truth: float, n: int, rounds: int, length: int | None = None) -> float:  # type: ignore[no-untyped-def]
+def coverage(
+    make: Make, truth: float, n: int, rounds: int, *, length: int | None = None, q: float = 0.5
+) -> float:
     rng = np.random.default_rng(7)
-    held = 0
-    for _ in range(rounds):
-        low, high = interval(replicates(make(n, rng), length, 400, rng))
-        held += low <= truth <= high
-    return held / rounds
+    intervals = [interval(replicates(make(n, rng), length, 400, rng, q)) for _ in range(rounds)]
+    return sum(low <= truth <= high for low, high in intervals) / rounds
 
 
-def test_independent_requests_are_covered() -> None:
-    assert 0.90 <= coverage(lambda n, rng: rng.exponential(size=n), np.log(2), 80, 200) <= 0.99
+def exponential(n: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.exponential(size=n)
+
+
+def dependent(n: int, rng: np.random.Generator) -> np.ndarray:
+    return autoregressive(n, 0.8, rng)
+
+
+@pytest.mark.parametrize("n", [14, 28, 80])
+def test_independent_requests_are_covered(n: int) -> None:
+    assert 0.88 <= coverage(exponential, math.log(2), n, 200) <= 0.99
 
 
 def test_dependent_requests_are_covered_because_blocks_are_kept() -> None:
-    assert coverage(lambda n, rng: autoregressive(n, 0.8, rng), 0.0, 500, 150) >= 0.85
+    assert coverage(dependent, 0.0, 500, 100) >= 0.85
 
 
 def test_resampling_one_by_one_would_not_do() -> None:
     """The test above can fail: without blocks the same data are covered far less often."""
-    assert coverage(lambda n, rng: autoregressive(n, 0.8, rng), 0.0, 500, 150, length=1) < 0.7
+    assert coverage(dependent, 0.0, 500, 100, length=1) < 0.7
+
+
+@pytest.mark.parametrize(("q", "n_for_one_beyond"), [(0.9, 10), (0.99, 100)])
+def test_tails_have_an_interval_only_where_it_would_hold(q: float, n_for_one_beyond: int) -> None:
+    fewest, truth = FEWEST_BEYOND * n_for_one_beyond, -math.log(1 - q)
+    assert supports(fewest, q)
+    assert not supports(fewest - 1, q)
+    assert coverage(exponential, truth, fewest, 120, q=q) >= 0.88
+    assert coverage(exponential, truth, n_for_one_beyond, 120, q=q) < 0.75
+
+
+def test_the_change_between_two_small_sets_is_covered() -> None:
+    """14 requests against 28, as in a short experiment."""
+    rng, truth, held = np.random.default_rng(11), 2 * math.log(2), 0
+    for _ in range(200):
+        a, b = exponential(14, rng), 3 * exponential(28, rng)
+        low, high = interval(replicates(b, None, 400, rng) - replicates(a, None, 400, rng))
+        held += low <= truth <= high
+    assert 0.88 <= held / 200 <= 0.99
+
+
+def test_several_series_share_the_longest_blocks() -> None:
+    rng = np.random.default_rng(2)
+    series = np.vstack([rng.standard_normal(500), autoregressive(500, 0.9, rng)])
+    drawn = replicate(series, lambda counts: counts, 50, np.random.default_rng(0))
+    (expected,) = draw(500, block_length(series[1]), 50, np.random.default_rng(0))
+    assert block_length(series[0]) < block_length(series[1])
+    assert (drawn == expected).all()
 
 
 def test_block_length_follows_the_memory_of_the_data() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from analysis.composition import compose
+from analysis.bootstrap import draw
+from analysis.composition import compose, compose_resamples, with_rest
 from analysis.quantiles import beta_cdf, hd_observation_weights, hd_quantile, hd_rank_weights
 
 quantiles = st.floats(0.01, 0.99)
@@ -72,9 +73,9 @@ def test_it_rises_with_q(values: np.ndarray, p: float, q: float) -> None:
 @given(samples, quantiles, st.randoms())
 def test_the_order_of_requests_does_not_matter(values: np.ndarray, q: float, random) -> None:  # type: ignore[no-untyped-def]
     permuted = np.array(random.sample(range(len(values)), len(values)))
-    layers = np.vstack([values * 0.25, np.arange(len(values), dtype=float)])
-    assert compose(values, layers, q) == pytest.approx(
-        compose(values[permuted], layers[:, permuted], q), abs=1e-6
+    parts = with_rest(values, np.vstack([values * 0.25, np.arange(len(values), dtype=float)]))
+    assert compose(values, parts, [q]) == pytest.approx(
+        compose(values[permuted], parts[:, permuted], [q]), abs=1e-6
     )
 
 
@@ -94,15 +95,32 @@ def test_a_composition_sums_to_the_quantile(values: np.ndarray, q: float, data: 
     layers = data.draw(
         arrays(np.float64, (3, len(values)), elements=st.floats(-1e6, 1e6) | st.just(math.nan))
     )
-    assert compose(values, layers, q).sum() == pytest.approx(hd_quantile(values, q), rel=1e-9, abs=1e-4)
+    mean, quantile = compose(values, with_rest(values, layers), [q]).sum(axis=1)
+    assert mean == pytest.approx(values.mean(), rel=1e-9, abs=1e-4)
+    assert quantile == pytest.approx(hd_quantile(values, q), rel=1e-9, abs=1e-4)
 
 
-def test_a_layer_nobody_tells_is_unattributed_not_zero_time() -> None:
+def test_time_that_a_layer_does_not_tell_is_unattributed_not_zero() -> None:
     totals = np.array([10.0, 20.0, 30.0])
-    parts = compose(totals, np.array([[4.0, math.nan, 12.0], [6.0, 8.0, 18.0]]), 0.5)
+    parts = with_rest(totals, np.array([[4.0, math.nan, 12.0], [6.0, 8.0, 18.0]]))
     weights = hd_rank_weights(3, 0.5)
-    assert parts == pytest.approx([4 * weights[0] + 12 * weights[2], 6 * weights[0] + 8 * weights[1] + 18 * weights[2],
-                                   12 * weights[1]])  # fmt: skip
+    assert compose(totals, parts, [0.5])[1] == pytest.approx(
+        [4 * weights[0] + 12 * weights[2], 6 * weights[0] + 8 * weights[1] + 18 * weights[2], 12 * weights[1]]
+    )
+
+
+def test_resamples_are_composed_like_samples_of_their_own() -> None:
+    """What the counts say is what one gets by copying the drawn observations out."""
+    rng = np.random.default_rng(4)
+    totals = rng.exponential(size=12)
+    parts = with_rest(totals, rng.exponential(size=(2, 12)))
+    found = compose_resamples(totals, parts, [0.5, 0.9], 50, np.random.default_rng(9))
+    (counts,) = draw(12, 1, 50, np.random.default_rng(9))  # too few for an autocorrelation: blocks of one
+    assert found.shape == (50, 3, 3)
+    for replicate, count in zip(found, counts, strict=True):
+        drawn = np.repeat(np.arange(12), count.astype(int))
+        assert replicate == pytest.approx(compose(totals[drawn], parts[:, drawn], [0.5, 0.9]))
+        assert replicate[1].sum() == pytest.approx(hd_quantile(totals[drawn], 0.5))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_windows_and_conditions_join() -> None:
     found = parse("phase=ts*, prompt_tokens>=100, -2h/-1h")
     assert found.condition == (
         "(labels[{a0n:String}] LIKE {a0:String}) AND (prompt_tokens >= {a1:Float64}) AND "
-        "(time >= {a2s:DateTime64(6)} AND time < {a2e:DateTime64(6)})"
+        "(time >= {a2s:DateTime64(6, 'UTC')} AND time < {a2e:DateTime64(6, 'UTC')})"
     )
     assert found.parameters == {
         "a0n": "phase",
@@ -51,6 +51,10 @@ def test_around_a_deployment() -> None:
     before, after = around(NOW, timedelta(hours=1), "v42")
     assert (before.name, after.name) == ("before v42", "after v42")
     assert before.parameters["befores"] == "2026-11-29 11:00:00.000000"
+    assert "server" not in before.condition
+    (one, _) = around(NOW, timedelta(hours=1), "v42", "vllm-a")
+    assert one.condition.endswith("AND server = {server:String}")
+    assert one.parameters["server"] == "vllm-a"
     assert before.parameters["beforee"] == after.parameters["afters"] == "2026-11-29 12:00:00.000000"
 
 
@@ -62,9 +66,13 @@ def test_around_a_deployment() -> None:
         ("phse=x", "did you mean phase"),
         ("zzz=x", "labels here: experiment, phase"),
         ("prompt_tokens>many", "compared with a number"),
+        ("prompt_tokens>nan", "compared with a number"),
+        ("prompt_tokens<1e999", "compared with a number"),
         ("phase>x", "is text"),
         ("-1h/-2h", "ends before it begins"),
         ("-1h/soon", "is no time"),
+        ("-9999999d/now", "longer than anything is kept"),
+        ("-99999999999d/now", "longer than anything is kept"),
         ("1) OR (1=1", "neither a window"),
     ],
 )

@@ -441,3 +441,10 @@ def test_any_payload_is_survived(payload: bytes, number: int) -> None:
     stream = KvStream("s", "", 0)
     for entry in stream.take(Message.read(number, payload, 1.5e9)):
         assert all(json.loads(line)["action"] in ("gap", "unknown") for line in entry.payload.splitlines())
+
+
+def test_an_event_without_blocks_costs_nothing_but_itself() -> None:
+    odd = KVEventBatch(1.8e9, [BlockStored([], token_ids=[1, 2]), BlockStored([7], token_ids=[1])], 0)
+    stream = KvStream("s", "topic", 0)
+    entries = stream.take(Message.read(0, encode_batch(odd), 1.8e9))
+    assert [entry.rows for entry in entries] == [1]

@@ -17,6 +17,11 @@ from tests.store.plain import post
 ACCESS_DENIED, SYNTAX_ERROR = 497, 62
 
 HOSTILE = [
+    # a function's name alone is a lambda; a filter in a setting is an expression; SET stays with a handle
+    "SELECT arrayMap(file, ['/etc/passwd'])",
+    "SELECT arrayMap(FILE, ['/etc/passwd'])",
+    "SELECT 1 AS a SETTINGS additional_result_filter = 'a = toInt32(file(''/etc/passwd''))'",
+    "SET limit = 1",
     # statements that change something
     "INSERT INTO deploys VALUES (now64(6), '', 'x', '', '')",
     "INSERT INTO deploys SELECT now64(6), '', 'x', '', ''",

@@ -294,3 +294,15 @@ def test_noise_on_the_port_ends_nothing(store_server: Embedded) -> None:
         with socket.create_connection(("127.0.0.1", store_server.owner.port), timeout=5) as connection:
             connection.sendall(noise)
     assert post(store_server.dsn, "SELECT 1").text == "1\n"
+
+
+def test_rows_the_engine_refuses_are_an_error_not_a_success(db: Database) -> None:
+    """chDB's own insert stream reports success here and stores nothing."""
+    db.client.command("CREATE TABLE t (d Date) ENGINE = MergeTree PARTITION BY d ORDER BY d")
+    days = b"".join(b'{"d":"2026-%02d-%02d"}\n' % (1 + i // 28, 1 + i % 28) for i in range(150))
+    with pytest.raises(ClickHouseError, match="Too many partitions"):
+        db.client.raw_insert("t", insert_block=days, fmt="JSONEachRow")
+    db.client.raw_insert(
+        "t", insert_block=days, fmt="JSONEachRow", settings={"max_partitions_per_insert_block": "0"}
+    )
+    assert db.client.query("SELECT count() FROM t").first_row == (150,)

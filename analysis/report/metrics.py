@@ -1,0 +1,41 @@
+"""What a report can compare, in one table. Imports nothing heavy: the command line lists the names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.report.model import Provenance
+from cachemodel.layers import SERVING_LAYERS, Layer
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A time of a request. total: SQL over `requests`, in microseconds. layers: what it is made of, where known."""
+
+    name: str
+    meaning: str
+    total: str
+    layers: tuple[Layer, ...] = ()
+    provenance: Provenance = "measured"
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "ttft",
+            "time to first token",
+            "ttft_us",
+            tuple(layer for layer in SERVING_LAYERS if layer.in_ttft),
+        ),
+        Metric("e2e", "end-to-end time", "e2e_us", SERVING_LAYERS),
+        Metric(
+            "tpot",
+            "time per output token",
+            "if(completion_tokens > 1, decode_us / (completion_tokens - 1), NULL)",
+            provenance="derived",
+        ),
+        Metric("client_ttft", "time to first token as the client saw it", "client_ttft_us"),
+        Metric("client_e2e", "end-to-end time as the client saw it", "client_e2e_us"),
+    )
+}

@@ -1,0 +1,113 @@
+"""`hitmap report` as a person calls it: a store, a command line, what comes out."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from cachemodel.errors import UsageError, UserError
+from hitmap.cli import cli
+from tests.conftest import Database
+
+START = datetime(2026, 11, 29, 12, tzinfo=UTC)
+COLUMNS = ["time", "server", "request_id", "span_id", "ttft_us", "frontend_us", "queue_us", "prefill_us",
+           "prompt_tokens", "cached_tokens", "labels"]  # fmt: skip
+
+
+@pytest.fixture
+def filled(db: Database) -> Database:
+    """14 requests that found their prompt in the cache, then 28 that did not."""
+    rng, rows = np.random.default_rng(1), []
+    for i in range(42):
+        warm = i < 14
+        frontend, queue = (int(x) for x in rng.exponential(3000, 2))
+        prefill = int(rng.normal(20_000 if warm else 90_000, 2000))
+        time, phase = START + timedelta(seconds=i), {"phase": "warm" if warm else "cold"}
+        layers = [frontend, queue, prefill]
+        rows.append([time, "vllm-a", f"r{i}", i + 1, sum(layers), *layers, 400, 320 if warm else 0, phase])
+    db.client.insert("requests", rows, column_names=COLUMNS)
+    db.client.insert("deploys", [[START + timedelta(seconds=14), "v42"]], column_names=["time", "name"])
+    return db
+
+
+def report(db: Database, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["report", "--store", db.dsn, *arguments])
+
+
+PAIR = ("--a", "phase=warm", "--b", "phase=cold")
+
+
+def test_text(filled: Database) -> None:
+    shown = report(filled, *PAIR)
+    assert shown.exit_code == 0, shown.output
+    flat = " ".join(shown.output.split())
+    assert flat.startswith("P50 time to first token rose from")
+    assert "Where it shows: prefill +" in flat
+    assert "Cached prompt tokens went from 80.0% to 0.0%" in flat
+    assert "A: phase=warm, n = 14," in flat
+    assert "hitmap report --a phase=warm --b phase=cold --metric e2e" in flat
+
+
+def test_json_adds_up(filled: Database) -> None:
+    data = json.loads(report(filled, *PAIR, "--json", "--quantile", "0.75").output)
+    assert (data["a"]["n"], data["b"]["n"]) == (14, 28)
+    chosen = next(c for c in data["quantiles"] if c["name"] == "P75")
+    for side in ("a", "b", "change"):
+        parts = sum(line["part"][side]["value"] for line in data["layers"])
+        assert parts == pytest.approx(chosen[side]["value"], abs=1e-9)
+    assert data["tokens"][0]["tokens_a"] == 14 * 320
+
+
+def test_a_deployment(filled: Database) -> None:
+    data = json.loads(report(filled, "--deploy", "v42", "--window", "1h", "--json").output)
+    assert (data["a"]["name"], data["a"]["n"]) == ("before v42", 14)
+    assert (data["b"]["name"], data["b"]["n"]) == ("after v42", 28)
+
+
+def test_the_next_step_can_be_run(filled: Database) -> None:
+    data = json.loads(report(filled, "--deploy", "v42", "--json").output)
+    words = data["next_steps"][0].split()
+    assert words[:2] == ["hitmap", "report"]
+    again = report(filled, *words[2:-1], "ttft")  # these requests have no end-to-end time
+    assert again.exit_code == 0, again.output
+
+
+@pytest.mark.parametrize(("form", "start"), [("text", "P50 "), ("markdown", "# phase=warm"), ("json", "{")])
+def test_files(form: str, start: str, filled: Database, tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    shown = report(filled, *PAIR, "--format", form, "-o", str(file))
+    assert (shown.exit_code, shown.output) == (0, "")
+    assert file.read_text().startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (("--a", "phase=hot", "--b", "phase=cold"), UserError, "42 requests of vllm-a, 2026-11-29 12:00"),
+        (("--a", "phase=hot", "--b", "phase=cold"), UserError, "phases cold, warm"),
+        (("--a", "phse=warm", "--b", "phase=cold"), UsageError, "did you mean phase"),
+        ((*PAIR, "--metric", "e2e"), UserError, "0 requests with e2e; at least 3"),
+        (("--deploy", "v43"), UserError, "no deployment 'v43'; marked are v42"),
+        (("--deploy", "v42", "--window", "soon"), UsageError, "is no duration"),
+        (("--deploy", "v42", *PAIR), UsageError, "--deploy makes both sets"),
+        ((*PAIR, "-o", "/dev/null/x"), UserError, "/dev/null/x cannot be written"),
+    ],
+)
+def test_errors_say_what_to_do(
+    arguments: tuple[str, ...], error: type[UserError], words: str, filled: Database
+) -> None:
+    shown = report(filled, *arguments)
+    assert isinstance(shown.exception, error)
+    assert words in str(shown.exception)
+    assert "\n" not in str(shown.exception)
+
+
+def test_an_empty_store(db: Database) -> None:
+    shown = report(db, "--a", "-2h/-1h", "--b", "-1h/now")
+    assert isinstance(shown.exception, UserError)
+    assert "the store has no requests yet" in str(shown.exception)
