@@ -89,7 +89,7 @@ PUBLISH_STAGED = (
 
 
 def _with_usage(rows: str) -> str:
-    """Publish rows with what the newest usage of their request says; what it leaves out stays as it is."""
+    """Publish rows with the usage of their request: of each figure the newest told (argMax passes over NULL)."""
     return f"""
     INSERT INTO requests ({_COLUMNS}, run)
     SELECT
@@ -108,10 +108,20 @@ def _with_usage(rows: str) -> str:
     FROM (SELECT {_COLUMNS} {rows}) AS r
     LEFT ANY JOIN
     (
-        SELECT * FROM request_usage
+        SELECT
+            server,
+            request_id,
+            argMaxIf(t.model, (received, time), t.model != '') AS model,
+            argMax(t.prompt_tokens, (received, time)) AS prompt_tokens,
+            argMax(t.cached_tokens, (received, time)) AS cached_tokens,
+            argMax(t.completion_tokens, (received, time)) AS completion_tokens,
+            argMaxIf(t.finish_reason, (received, time), t.finish_reason != '') AS finish_reason,
+            argMax(t.client_ttft_us, (received, time)) AS client_ttft_us,
+            argMax(t.client_e2e_us, (received, time)) AS client_e2e_us,
+            argMaxIf(t.labels, (received, time), notEmpty(t.labels)) AS labels
+        FROM request_usage AS t
         WHERE key IN (SELECT key {_STAGED})
-        ORDER BY received DESC
-        LIMIT 1 BY server, request_id
+        GROUP BY server, request_id
     ) AS u ON u.server = r.server AND u.request_id = r.request_id
     {_SINGLE}"""
 

@@ -106,7 +106,7 @@ def _usage(response: Record) -> tuple[int | None, int | None, int | None]:
     if gemini := _object(response, "usageMetadata"):
         prompt, cached = (_tokens(gemini.get(f"{part}TokenCount")) for part in ("prompt", "cachedContent"))
         answer, thoughts = (_tokens(gemini.get(f"{part}TokenCount")) for part in ("candidates", "thoughts"))
-        return prompt, cached, answer if thoughts is None else (answer or 0) + thoughts
+        return prompt, cached, answer if thoughts is None else _tokens((answer or 0) + thoughts)
     usage = _object(response, "usage")
     if "cache_read_input_tokens" in usage or "cache_creation_input_tokens" in usage:
         # Anthropic's: input_tokens are those neither read from the cache nor written to it

@@ -273,6 +273,19 @@ def test_a_newer_reading_of_a_response_counts(db: Database) -> None:
     assert only(db.client, "cached_tokens") == (2,)
 
 
+@pytest.mark.parametrize("order", [("t", "u1", "u2"), ("u1", "t", "u2"), ("u1", "u2", "t")])
+def test_a_newer_reading_that_tells_less_takes_nothing_back(db: Database, order: tuple[str, ...]) -> None:
+    parts: dict[str, tuple[str, str, Any]] = {
+        "t": ("traces", "t", exported(span({"gen_ai.request.id": "r1"}))),
+        "u1": ("usage", "u1", [usage("r1", cached_tokens=5)]),
+        "u2": ("usage", "u2", [usage("r1", completion_tokens=7)]),
+    }
+    finaliser = finalised(db.client, *(parts[name] for name in order))
+    assert only(db.client, "cached_tokens, completion_tokens") == (5, 7)
+    finaliser.finalise("traces", "t")
+    assert only(db.client, "cached_tokens, completion_tokens") == (5, 7)
+
+
 def test_a_span_without_request_id_goes_by_its_span_id(db: Database) -> None:
     spans = [span({"gen_ai.latency.e2e": 1.0}, span_id=n, start_ns=START_NS + n * 10**9) for n in (1, 0xABC)]
     finalised(db.client, ("traces", "t", exported(*spans)))
