@@ -67,6 +67,7 @@ class HttpPort:
         self._texts: deque[bytes] = deque()
         self._fetched = False
         self._served = threading.Condition()
+        self._turn = threading.Lock()
         self._pages = {path: json.dumps(page).encode() for path, page in pages.items()} | {"/health": b""}
         try:
             self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
@@ -123,14 +124,23 @@ class HttpPort:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
-                if path == "/metrics" and (metrics := port._text()) is not None:
-                    # Version 0.0.4 has millisecond timestamps; the recorded header, 1.0.0, would leave it open.
-                    self._answer(metrics, "text/plain; version=0.0.4; charset=utf-8")
-                    port._was_fetched(metrics)
+                if path == "/metrics":
+                    # One at a time: who asks again at once is not to get the text he has just been given.
+                    with port._turn:
+                        self._metrics()
                 elif path in port._pages:
                     self._answer(port._pages[path], "application/json")
                 else:
                     self.send_error(404)
+
+            def _metrics(self) -> None:
+                text = port._text()
+                if text is None:
+                    self.send_error(404)
+                    return
+                # Version 0.0.4 has millisecond timestamps; the recorded header, 1.0.0, would leave it open.
+                self._answer(text, "text/plain; version=0.0.4; charset=utf-8")
+                port._was_fetched(text)
 
             def _answer(self, body: bytes, content_type: str) -> None:
                 self.send_response(200)
