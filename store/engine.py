@@ -205,16 +205,16 @@ class Engine:
         with tempfile.NamedTemporaryFile(dir=self._directory, prefix=INSERT_FILE) as file:
             file.write(data)
             file.flush()
-            head, _, inline = _split_settings(sql)
+            head, inline = _split_settings(sql)
             source = f"{head} FROM INFILE {quote_text(file.name)} COMPRESSION 'none' {inline} FORMAT {input_format}"
-            with self._handle(True, database, settings or {}) as handle, _engine_errors():
+            with self._handle(True, database, settings or {}) as handle:
                 return int(handle.query(source, "Null").rows_read())
 
 
-def _split_settings(sql: str) -> tuple[str, str, str]:
+def _split_settings(sql: str) -> tuple[str, str]:
     """An INSERT's head, and its own SETTINGS clause, which goes behind the file."""
     found = re.search(r"\bSETTINGS\b", sql, re.IGNORECASE)
-    return (sql[: found.start()], "", sql[found.start() :]) if found else (sql, "", "")
+    return (sql[: found.start()], sql[found.start() :]) if found else (sql, "")
 
 
 @contextmanager
