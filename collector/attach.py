@@ -13,15 +13,14 @@ import msgspec
 
 from cachemodel.errors import UserError
 from collector.detection import Detection, KvSource, Probe
-from collector.dialects.vllm.detect import detect as detect_vllm
+from collector.dialects.detectors import DETECTORS, KNOWN
 from collector.kv_subscriber import KvEndpoint, KvSubscriber, of_rank, publisher_connects
-from collector.log_tail import LogTail
+from collector.log_tail import LogTail, ServerLogTail
 from collector.resume import Stored
 from collector.scrape import Scraper, Target
 from collector.sink import Entry, Sink
 from collector.source import Source, SourceStatus, now_us
 
-_DETECTORS = (detect_vllm,)
 _WILDCARDS = ("*", "0.0.0.0", "[::]")  # noqa: S104 - read in the server's address, not listened on
 
 
@@ -34,12 +33,12 @@ def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317") -> Dete
     status = probe.get("/metrics").status
     if status in (401, 403):
         raise UserError(f"{probe.url}/metrics wants a key (HTTP {status}): pass --api-key")
-    for detector in _DETECTORS:
+    for detector in DETECTORS:
         detection = detector(probe, otlp)
         if detection is not None:
             return detection
     raise UserError(
-        f"{probe.url} answers, but not as a server hitmap knows (vLLM): give the address its API is at, such as "
+        f"{probe.url} answers, but not as a server hitmap knows ({KNOWN}): give the address its API is at, such as "
         "http://127.0.0.1:8000"
     )
 
@@ -51,6 +50,7 @@ class AttachOptions:
     server: the name its rows carry. services: what its spans call it (`service.name`). kv_events, replay: addresses as
     in the server's own configuration, empty for what the server says; kv_bind: whether the collector binds
     kv_events, None for vLLM's rule; kv_ranks: data-parallel ranks, on consecutive ports. log: JSONL request log.
+    server_log: the server's own log. drain: also read what is gone once it was read.
     """
 
     server: str
@@ -60,6 +60,8 @@ class AttachOptions:
     kv_bind: bool | None = None
     kv_ranks: int = 1
     log: Path | None = None
+    server_log: Path | None = None
+    drain: bool = False
     label_fields: tuple[str, ...] = ()
     interval_s: float = 5.0
     api_key: str = ""
@@ -74,17 +76,31 @@ class Attachment:
         self.detection = detection
         self.options = options
         self._sink = sink
-        target = Target(options.server, detection.metrics_url, options.interval_s, token=options.api_key)
-        samples = partial(stored.samples, options.server) if stored else dict
-        self.sources: list[Source] = [Scraper(target, detection.resolve, sink, samples)]
+        self.sources: list[Source] = []
+        if detection.metrics_url:
+            target = Target(options.server, detection.metrics_url, options.interval_s, token=options.api_key)
+            samples = partial(stored.samples, options.server) if stored else dict
+            self.sources.append(Scraper(target, detection.resolve, sink, samples))
+        for door in detection.doors:
+            if options.drain or not door.drains:
+                self.sources.append(door.open(options.server, options.api_key, options.interval_s, sink))
         for endpoint in kv_endpoints(detection, options):
             positions = partial(stored.kv_positions, endpoint.server, endpoint.rank) if stored else dict
             self.sources.append(KvSubscriber(endpoint, sink, positions))
         if options.log is not None:
             self.sources.append(LogTail(options.log, options.server, sink, options.label_fields))
+        if options.server_log is not None:
+            if detection.log_reader is None:
+                raise UserError(
+                    f"{options.server}: the log of a {detection.kind} server is not understood: leave it out"
+                )
+            self.sources.append(
+                ServerLogTail(options.server_log, options.server, detection.log_reader(options.server), sink)
+            )
 
     def start(self) -> None:
-        """Register the server's other names and start every source; none stays running where one cannot start."""
+        """Register the server and its other names and start every source; none stays running where one cannot start."""
+        self._sink.put([_server(self.detection, self.options.server)])
         if self.options.services:
             self._sink.put([_aliases(self.options)])
         try:
@@ -150,3 +166,19 @@ def _aliases(options: AttachOptions) -> Entry:
         for name in options.services
     ]
     return Entry("aliases", b"".join(msgspec.json.encode(row) + b"\n" for row in rows), len(rows))
+
+
+def _server(detection: Detection, name: str) -> Entry:
+    """What was found out of a server, for those who judge its telemetry."""
+    row = {
+        "time": now_us() / 1e6,
+        "server": name,
+        "kind": detection.kind,
+        "version": detection.version,
+        "url": detection.url,
+        "models": detection.models,
+        "facts": dict(detection.facts),
+        "signals": [(c.signal, c.seen, c.evidence, c.flag) for c in detection.capabilities],
+        "notes": detection.notes,
+    }
+    return Entry("servers", msgspec.json.encode(row) + b"\n", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from cachemodel.errors import UserError
 from collector.fetch import FetchError, Response, get
 from collector.series import Resolver
+from collector.sink import Entry, Sink
+from collector.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,31 @@ class KvSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Door:
+    """Another way into a server than /metrics, KV events and OTLP, such as an endpoint to poll.
+
+    open: makes the source, from the server's name, its bearer token (empty for none), the seconds between polls and
+    the sink. drains: whether reading takes the data from whoever else reads there, so that it wants consent.
+    """
+
+    name: str
+    open: Callable[[str, str, float, Sink], Source]
+    drains: bool = False
+
+
+LineReader = Callable[[str, float], Sequence[Entry]]
+"""Reads the lines of a server's own log one after the other: from a line and the time now (Unix seconds), what it means
+as entries, none for a line that means nothing. May remember earlier lines."""
+
+
+@dataclass(frozen=True, slots=True)
 class Detection:
     """A server that was recognised.
 
     facts: what it says of its cache, in its own words; notes: what to mind when reading this version's numbers;
-    resolve: gives its metrics their canonical names.
+    metrics_url: empty where it has no Prometheus metrics; resolve: gives those their canonical names; doors: what else
+    can be read; log_reader: makes a reader of its log for a server of that name, None where no
+    log is understood.
     """
 
     url: str
@@ -52,6 +74,12 @@ class Detection:
     kv_sources: tuple[KvSource, ...]
     metrics_url: str
     resolve: Resolver
+    doors: tuple[Door, ...] = ()
+    log_reader: Callable[[str], LineReader] | None = None
+
+
+Detector = Callable[["Probe", str], Detection | None]
+"""Recognises one kind of server behind a probe. The text is the address (host:port) where spans would be received."""
 
 
 class Probe:
@@ -98,3 +126,15 @@ def base_url(url: str) -> str:
     if not usable:
         raise UserError(f"{url} is not the address of a server: give one such as http://127.0.0.1:8000")
     return url
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name means this machine, as far as it tells."""
+    return host.strip("[]") in ("localhost", "::1") or host.startswith("127.")
+
+
+def receiver(url: str, otlp: str) -> str:
+    """Where the server at `url` can send spans that are received at `otlp` (host:port)."""
+    host, _, port = otlp.rpartition(":")
+    local = is_loopback(urlsplit(url).hostname or "")
+    return otlp if local or not is_loopback(host) else f"THIS-MACHINE:{port}"

@@ -87,6 +87,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("samples", "samples", ("samples",)),
         Kind("series", "series", ("series",), replacing=True),
         Kind("usage", "request_usage", ("request_usage",), finalised=True),
+        Kind("servers", "servers", ("servers",)),
         Kind("aliases", "server_aliases", ("server_aliases",), replacing=True),
     )
 }

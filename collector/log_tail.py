@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from collector.detection import LineReader
 from collector.request_log import MAX_LINE_BYTES, TOO_LONG, Rejected, parse_line
-from collector.sink import Sink
+from collector.sink import Entry, Sink
 from collector.source import RUNNING, WAITING, ThreadSource
 
 CHUNK_BYTES = 1 << 20
@@ -93,21 +94,22 @@ class LogFile:
         self.lost[reason] = self.lost.get(reason, 0) + 1
 
 
-class LogTail(ThreadSource):
-    """Reads the request log of one server, from its start and on as it grows, until it is stopped.
+class _Tail(ThreadSource):
+    """Reads a file from its start and on as it grows, until it is stopped.
 
-    What was read in an earlier run comes out in the same bytes and is stored once. A line that is no good is counted
-    by its reason and the rest goes on.
+    What was read in an earlier run comes out in the same bytes and is stored once.
     """
 
-    def __init__(
-        self, path: Path, server: str, sink: Sink, label_fields: Sequence[str] = (), *, poll_s: float = POLL_S
-    ) -> None:
-        super().__init__(f"request log {server}", sink)
+    unit = "rows"
+
+    def __init__(self, name: str, path: Path, sink: Sink, poll_s: float) -> None:
+        super().__init__(name, sink)
         self._log = LogFile(path)
-        self._server = server
-        self._label_fields = tuple(label_fields)
         self._poll_s = poll_s
+
+    def entries(self, lines: list[bytes]) -> list[Entry]:
+        """What the lines give."""
+        raise NotImplementedError
 
     def work(self) -> None:
         lines = self._log.lines()
@@ -116,16 +118,48 @@ class LogTail(ThreadSource):
         if not lines:
             self._stopping.wait(self._poll_s)
             return
-        rows = [parse_line(line, self._server, time.time(), self._label_fields) for line in lines]
-        for row in rows:
-            if isinstance(row, Rejected):
-                self.counts[row.reason] += 1
-        if good := [row.entry() for row in rows if not isinstance(row, Rejected)]:
+        if good := self.entries(lines):
             self.deliver(good)
         self.counts.update(self._log.lost)
         self._log.lost.clear()
-        self.tell(RUNNING, f"{self.counts['rows']} responses from {self._log.path}")
+        self.tell(RUNNING, f"{self.counts['rows']} {self.unit} from {self._log.path}")
 
     def stop(self, timeout_s: float = 5.0) -> None:
         super().stop(timeout_s)
         self._log.close()
+
+
+class LogTail(_Tail):
+    """Follows the request log of one server. A line that is no good is counted by its reason and the rest goes on."""
+
+    unit = "responses"
+
+    def __init__(
+        self, path: Path, server: str, sink: Sink, label_fields: Sequence[str] = (), *, poll_s: float = POLL_S
+    ) -> None:
+        super().__init__(f"request log {server}", path, sink, poll_s)
+        self._server = server
+        self._label_fields = tuple(label_fields)
+
+    def entries(self, lines: list[bytes]) -> list[Entry]:
+        rows = [parse_line(line, self._server, time.time(), self._label_fields) for line in lines]
+        self.counts.update(row.reason for row in rows if isinstance(row, Rejected))
+        return [row.entry() for row in rows if not isinstance(row, Rejected)]
+
+
+class ServerLogTail(_Tail):
+    """Follows the server's own log. Lines that mean nothing to the dialect are counted as `other`."""
+
+    unit = "events"
+
+    def __init__(
+        self, path: Path, server: str, read_line: LineReader, sink: Sink, *, poll_s: float = POLL_S
+    ) -> None:
+        super().__init__(f"server log {server}", path, sink, poll_s)
+        self._read_line = read_line
+
+    def entries(self, lines: list[bytes]) -> list[Entry]:
+        now_s = time.time()
+        found = [self._read_line(line.decode(errors="replace"), now_s) for line in lines]
+        self.counts["other"] += sum(not entries for entries in found)
+        return [entry for entries in found for entry in entries]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,6 +32,36 @@ class Metric:
     help: str
     aliases: tuple[Alias, ...]
     traps: tuple[Trap, ...] = ()
+
+
+def row(
+    prefix: str,
+    name: str,
+    kind: str,
+    unit: str,
+    text: str,
+    *aliases: str | tuple[str, str],
+    traps: tuple[Trap, ...] = (),
+) -> Metric:
+    """A row of a dialect's table, its aliases (newest first) without the server's prefix.
+
+    An alias without versions is the name of every version that has the metric.
+    """
+    named = ((alias, "") if isinstance(alias, str) else alias for alias in aliases)
+    return Metric(
+        name, kind, unit, text, tuple(Alias(prefix + raw, versions) for raw, versions in named), traps
+    )
+
+
+def notes(table: Iterable[Metric], version: str, present: Collection[str]) -> tuple[str, ...]:
+    """Traps of this version among the metrics (canonical names) that are there, each text once."""
+    key = version_key(version)
+    metrics_of: dict[str, list[str]] = {}
+    for metric in table:
+        for trap in metric.traps if metric.name in present else ():
+            if not trap.before or (key and key < version_key(trap.before)):
+                metrics_of.setdefault(trap.text, []).append(metric.name)
+    return tuple(f"{', '.join(names)}: {text}" for text, names in metrics_of.items())
 
 
 def resolve(table: Iterable[Metric], exposed: Iterable[str]) -> Mapping[str, Metric]:

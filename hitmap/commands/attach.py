@@ -61,6 +61,18 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)", re.DOTALL)
     help="JSONL log of its responses, followed as it grows.",
 )
 @click.option(
+    "--server-log",
+    "server_logs",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="The server's own log, followed as it grows.",
+)
+@click.option(
+    "--drain",
+    is_flag=True,
+    help="Also read endpoints that are empty once read (TensorRT-LLM): nobody else gets what hitmap reads there.",
+)
+@click.option(
     "--label-field",
     "label_fields",
     multiple=True,
@@ -108,6 +120,8 @@ def command(
     kv_bind: bool | None,
     kv_ranks: int,
     logs: tuple[str, ...],
+    server_logs: tuple[str, ...],
+    drain: bool,
     label_fields: tuple[str, ...],
     interval: float,
     api_key: str,
@@ -137,6 +151,7 @@ def command(
             ("--kv-events", kv_events),
             ("--replay", replays),
             ("--log", logs),
+            ("--server-log", server_logs),
         )
     }
     options = [
@@ -147,7 +162,9 @@ def command(
             replay=_single(of["--replay"][name], "--replay"),
             kv_bind=kv_bind,
             kv_ranks=kv_ranks,
-            log=Path(path) if (path := _single(of["--log"][name], "--log")) else None,
+            log=_path(of["--log"][name], "--log"),
+            server_log=_path(of["--server-log"][name], "--server-log"),
+            drain=drain,
             label_fields=label_fields,
             interval_s=interval,
             api_key=api_key,
@@ -190,6 +207,10 @@ def _single(values: list[str], option: str) -> str:
     if len(values) > 1:
         raise UsageError(f"{option} is given twice for one server")
     return values[0] if values else ""
+
+
+def _path(values: list[str], option: str) -> Path | None:
+    return Path(path) if (path := _single(values, option)) else None
 
 
 def detect_all(urls: Mapping[str, str], api_key: str, otlp: str, as_json: bool) -> list[Detection]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from collector.detection import Capability, KvSource
+from collector.detection import Capability, KvSource, is_loopback, receiver
 from collector.metric import version_key
 from collector.prometheus import Exposition
 
@@ -32,7 +32,7 @@ class Evidence:
     @property
     def is_local(self) -> bool:
         """Whether the server is on this machine, as far as its address tells."""
-        return _is_loopback(urlsplit(self.url).hostname or "")
+        return is_loopback(urlsplit(self.url).hostname or "")
 
     def at_least(self, version: str) -> bool:
         """Whether the server is that new; one that hides its version is taken for a new one."""
@@ -42,10 +42,6 @@ class Evidence:
     def flag(self, flag: str, since: str) -> str:
         """The flag, or the version that has it."""
         return flag if self.at_least(since) else f"vLLM {since} or newer, then {flag}"
-
-
-def _is_loopback(host: str) -> bool:
-    return host.strip("[]") in ("localhost", "::1") or host.startswith("127.")
 
 
 def capabilities(evidence: Evidence) -> tuple[Capability, ...]:
@@ -89,13 +85,11 @@ def _metrics(e: Evidence) -> Capability:
 
 
 def _spans(e: Evidence) -> Capability:
-    host, _, port = e.otlp.rpartition(":")
-    receiver = e.otlp if e.is_local or not _is_loopback(host) else f"THIS-MACHINE:{port}"
     return Capability(
         "request spans (latency by layer)",
         None,
         "spans are sent, not asked for: they show once a request has ended",
-        f"--otlp-traces-endpoint http://{receiver}, with OTEL_SERVICE_NAME=NAME in its environment",
+        f"--otlp-traces-endpoint http://{receiver(e.url, e.otlp)}, with OTEL_SERVICE_NAME=NAME in its environment",
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from collector.detection import Detection, KvSource, Probe
 from collector.dialects.vllm.capabilities import Evidence, capabilities
 from collector.dialects.vllm.metrics import METRICS
-from collector.metric import Metric, resolve, version_key
+from collector.metric import Metric, notes, resolve
 from collector.prometheus import parse
 
 _FACTS = (
@@ -59,7 +59,7 @@ def detect(probe: Probe, otlp: str) -> Detection | None:
         models=tuple(str(model.get("id", "")) for model in models),
         facts={name: config[name] for name in _FACTS if name in config},
         capabilities=capabilities(evidence),
-        notes=_notes(version, evidence.metrics),
+        notes=notes(METRICS, version, evidence.metrics),
         kv_sources=kv_sources,
         metrics_url=f"{probe.url}/metrics",
         resolve=canonical_names,
@@ -80,14 +80,3 @@ def _kv_sources(answer: Mapping[str, object]) -> tuple[KvSource, ...]:
                 )
             )
     return tuple(found)
-
-
-def _notes(version: str, present: set[str]) -> tuple[str, ...]:
-    """Traps of this version among the metrics that are there, each text once."""
-    key = version_key(version)
-    metrics_of: dict[str, list[str]] = {}
-    for metric in METRICS:
-        for trap in metric.traps if metric.name in present else ():
-            if not trap.before or (key and key < version_key(trap.before)):
-                metrics_of.setdefault(trap.text, []).append(metric.name)
-    return tuple(f"{', '.join(names)}: {text}" for text, names in metrics_of.items())

@@ -6,7 +6,9 @@ go), 18354 (gpu_ prefix goes), 24110 (inter-token latency).
 
 from __future__ import annotations
 
-from collector.metric import Alias, Metric, Trap
+from functools import partial
+
+from collector.metric import Alias, Metric, Trap, row
 
 _TRAP_REQUEUED = Trap(
     "0.11", "preempted requests asked again and were counted again: hit rates read too high"
@@ -16,19 +18,7 @@ _TRAP_COARSE = Trap(
 )
 
 
-def _m(
-    name: str, kind: str, unit: str, text: str, *aliases: str | tuple[str, str], traps: tuple[Trap, ...] = ()
-) -> Metric:
-    """A row; an alias without versions is the name of every version that has the metric."""
-    return Metric(
-        name,
-        kind,
-        unit,
-        text,
-        tuple(Alias(f"vllm:{a}", "") if isinstance(a, str) else Alias(f"vllm:{a[0]}", a[1]) for a in aliases),
-        traps,
-    )
-
+_m = partial(row, "vllm:")
 
 METRICS: tuple[Metric, ...] = (
     # the cache
