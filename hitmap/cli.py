@@ -22,6 +22,7 @@ COMMANDS = {
     "report": "Compare two sets of requests: which layer shows the change in latency?",
     "replay": "Play a recorded capture through the ports a live server would use.",
     "deploy": "Mark a deployment, so that reports can compare before and after.",
+    "config": "Check the configuration file, or print one to start from.",
     "store": "Run, migrate and query the store.",
 }
 EXTRA_OF = {"chdb": "server", "clickhouse_connect": "server", "numpy": "server", "starlette": "server"}

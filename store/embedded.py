@@ -151,17 +151,17 @@ class Embedded:
         self.close()
 
 
-def ensure(directory: Path | None = None) -> Embedded:
+def ensure(directory: Path | None = None, port: int = 0) -> Embedded:
     """The store of `directory` (default: below `home()`): the one that runs, else one started now.
 
-    A store that was started so ends after its last user. Raises UserError with its own words when it does not come up.
+    port: where one that is started listens, 0 for any free port; one that runs stays where it is. A store that was started so ends after its last user. Raises UserError with its own words when it does not come up.
     """
     directory = directory or home() / "store"
     deadline = time.monotonic() + START_TIMEOUT_S
     lock = open_users_lock(directory)
     try:
         _join(directory, lock, deadline)
-        return _find_or_start(directory, lock, deadline)
+        return _find_or_start(directory, lock, deadline, port)
     except BaseException:
         lock.close()
         raise
@@ -179,13 +179,13 @@ def _join(directory: Path, lock: IO[str], deadline: float) -> None:
             return
 
 
-def _find_or_start(directory: Path, lock: IO[str], deadline: float) -> Embedded:
+def _find_or_start(directory: Path, lock: IO[str], deadline: float, port: int) -> Embedded:
     process = None
     while time.monotonic() < deadline:
         if owner := find_owner(directory):
             return Embedded(owner, lock, process if process and process.pid == owner.pid else None)
         if process is None:
-            process = _start(directory)
+            process = _start(directory, port)
         elif process.poll() not in (None, DirectoryTakenError.exit_code):
             raise UserError(f"the embedded store did not start: {_last_words(directory, process.returncode)}")
         time.sleep(0.05)
@@ -194,8 +194,8 @@ def _find_or_start(directory: Path, lock: IO[str], deadline: float) -> Embedded:
     raise UserError(f"the embedded store in {directory} did not answer within {START_TIMEOUT_S:.0f} s")
 
 
-def _start(directory: Path) -> subprocess.Popen[str]:
-    command = ["store", "serve", "--dir", str(directory), "--port", "0", "--while-used"]
+def _start(directory: Path, port: int) -> subprocess.Popen[str]:
+    command = ["store", "serve", "--dir", str(directory), "--port", str(port), "--while-used"]
     with (directory / "store.log").open("w") as log:
         return subprocess.Popen(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", "hitmap", *command],

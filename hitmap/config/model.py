@@ -1,0 +1,155 @@
+"""What may stand in hitmap's configuration file. Field names are the options of the commands, with underscores.
+
+This table is the one place for names, defaults and their meaning: `hitmap config example` prints it, `load` checks it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
+
+OFF = "off"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address of that host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _unquoted_off(value: object) -> object:
+    return OFF if value is False else value  # YAML takes a bare `off` for a boolean
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if text != OFF and (not host or not port.isdigit() or int(port) > 65535):
+        raise ValueError(f"{text!r} is no HOST:PORT, for example 127.0.0.1:4317, nor {OFF!r}")
+    return text
+
+
+def _server_url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError(f"{text!r} is no address of a server: write one such as http://127.0.0.1:8000")
+    return text
+
+
+def _from_folder(path: Path, info: ValidationInfo) -> Path:
+    """Paths in a file mean what they mean beside it, wherever hitmap is started."""
+    folder: Path = (info.context or {}).get("folder", Path())
+    return folder / path.expanduser()
+
+
+Address = Annotated[str, BeforeValidator(_unquoted_off), AfterValidator(_address)]
+ServerUrl = Annotated[str, AfterValidator(_server_url)]
+NearPath = Annotated[Path, AfterValidator(_from_folder)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StoreConfig(_Part):
+    """Where rows live."""
+
+    dsn: SecretStr | None = Field(
+        default=None,
+        description="a ClickHouse server, http://user:password@host:8123/database; without it the embedded store",
+    )
+    directory: NearPath | None = Field(
+        default=None, description="folder of the embedded store; default: store/ in $HITMAP_HOME"
+    )
+    port: int = Field(
+        default=0, ge=0, le=65535, description="where the embedded store answers (Grafana, curl); 0: any free port"
+    )
+
+
+class CollectorConfig(_Part):
+    """How telemetry comes in."""
+
+    otlp_grpc: Address = Field(default="127.0.0.1:4317", description="OTLP/gRPC listens here; 'off': nowhere")
+    otlp_http: Address = Field(default="127.0.0.1:4318", description="OTLP/HTTP listens here; 'off': nowhere")
+    token: SecretStr | None = Field(
+        default=None,
+        description="what senders must show as 'authorization: Bearer TOKEN'; needed off loopback",
+    )
+    spool: NearPath | None = Field(
+        default=None,
+        description="folder for what is accepted and not yet in the store; default: spool/ in $HITMAP_HOME",
+    )
+    spool_limit: int = Field(
+        default=1024, ge=1, description="MB; when this much waits, senders are asked to try again later"
+    )
+    fsync: bool = Field(
+        default=False, description="flush the disk before each acknowledgement: safe against power cuts too"
+    )
+    max_age: int = Field(default=400, ge=1, description="days; what is older is refused")
+    capture: Literal["hashes", "full"] = Field(
+        default="hashes",
+        description="hashes: no prompt text is kept; full: what senders put on spans and logs stays there",
+    )
+
+    @model_validator(mode="after")
+    def _needs_token(self) -> CollectorConfig:
+        for address in (self.otlp_grpc, self.otlp_http):
+            host = address.rpartition(":")[0]
+            if address != OFF and not is_loopback(host) and not self.token:
+                raise ValueError(
+                    f"{host} can be reached from other machines: set a token that senders must show"
+                )
+        return self
+
+
+class ServerConfig(_Part):
+    """One LLM server to watch."""
+
+    url: ServerUrl = Field(description="where its API is, such as http://127.0.0.1:8000")
+    services: tuple[str, ...] = Field(default=(), description="what its spans call it (service.name)")
+    kv_events: str = Field(
+        default="", description="its KV events, as in --kv-events-config; without it what the server says"
+    )
+    replay: str = Field(default="", description="its replay_endpoint")
+    kv_bind: bool | None = Field(
+        default=None, description="whether hitmap binds the endpoint; without it vLLM's rule"
+    )
+    kv_ranks: int = Field(default=1, ge=1, le=1024, description="data-parallel ranks, one port each")
+    log: NearPath | None = Field(default=None, description="JSONL log of its responses, followed as it grows")
+    server_log: NearPath | None = Field(default=None, description="its own log, followed as it grows")
+    label_fields: tuple[str, ...] = Field(
+        default=(), description="fields of the request log to keep as labels"
+    )
+    drain: bool = Field(
+        default=False, description="also read endpoints that are empty once read (TensorRT-LLM)"
+    )
+    interval: float = Field(default=5.0, ge=0.05, le=3600, description="seconds between scrapes")
+    api_key: SecretStr | None = Field(default=None, description="bearer token that the server wants")
+
+
+ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+
+
+Section = BeforeValidator(lambda value: {} if value is None else value)  # one whose settings are all comments
+
+
+class Config(_Part):
+    """The whole file."""
+
+    store: Annotated[StoreConfig, Section] = StoreConfig()
+    collector: Annotated[CollectorConfig, Section] = CollectorConfig()
+    servers: Annotated[dict[ServerName, ServerConfig], Section] = Field(
+        default={}, description="the servers to watch, by the name that reports show"
+    )
