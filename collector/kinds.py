@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
 # Old data may be played in: a batch is allowed to touch as many days as the receiver lets through.
 COMMON_SETTINGS = {
     "max_partitions_per_insert_block": "1000",
@@ -23,6 +28,7 @@ class Kind:
     with the batch id. format, settings: of the INSERT. replacing: the targets keep one row a key, so that inserting
     twice does no harm and counting rows tells nothing. finalised: `requests` is built from it. repairs: statements
     that complete what views derive from a target, harmless when nothing is missing; {batch:String} is the batch id.
+    message: protobuf class of the payload, None where it is no protobuf.
     """
 
     name: str
@@ -34,6 +40,22 @@ class Kind:
     replacing: bool = False
     finalised: bool = False
     repairs: tuple[str, ...] = ()
+    message: type[Message] | None = None
+
+    def rewritten(self, payload: bytes) -> bytes | None:
+        """The payload without what no OTLP field is, in the shortest form; None where that is not possible.
+
+        The protobuf library reads some forms that ClickHouse does not, such as groups and unknown fields of odd types.
+        """
+        if self.message is None:
+            return None
+        try:
+            request = self.message.FromString(payload)
+        except DecodeError:
+            return None
+        request.DiscardUnknownFields()
+        data: bytes = request.SerializeToString()
+        return data
 
 
 def _protobuf(message: str) -> dict[str, str]:
@@ -64,6 +86,7 @@ KINDS: Mapping[str, Kind] = {
             batch_column="IngestBatch",
             format="ProtobufSingle",
             settings=_protobuf("ExportTraceServiceRequest"),
+            message=ExportTraceServiceRequest,
             finalised=True,
             repairs=(_TRACE_RANGES,),
         ),
@@ -74,6 +97,7 @@ KINDS: Mapping[str, Kind] = {
             batch_column="IngestBatch",
             format="ProtobufSingle",
             settings=_protobuf("ExportLogsServiceRequest"),
+            message=ExportLogsServiceRequest,
         ),
         Kind(
             name="metrics",
@@ -82,6 +106,7 @@ KINDS: Mapping[str, Kind] = {
             batch_column="IngestBatch",
             format="ProtobufSingle",
             settings=_protobuf("ExportMetricsServiceRequest"),
+            message=ExportMetricsServiceRequest,
         ),
         Kind("kv_events", "kv_events", ("kv_events",)),
         Kind("samples", "samples", ("samples",)),

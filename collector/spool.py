@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from collector.batch import Batch
 from collector.segments import PayloadLostError, Place, Segments
+from collector.set_aside import set_aside
 from collector.sink import Backpressure, Entry
 from collector.spool_file import open_database
 from collector.tally import Tally
@@ -29,7 +30,6 @@ from collector.tally import Tally
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0
-REJECTED_BYTES = 64 << 20  # what is kept of refused payloads, newest first
 
 
 class Backlog(NamedTuple):
@@ -203,29 +203,13 @@ class Spool:
             ]
 
     def reject(self, batch: Batch, reason: str) -> None:
-        """Set a batch aside that the store will never take; the newest of these are kept to look at."""
+        """Set a batch aside that the store will never take; see collector.set_aside. Raises OSError."""
         try:
             data = self.payload(batch)
         except PayloadLostError:
             data = b""
-        with self._changed:
-            with self._transaction():
-                self._db.execute(
-                    "INSERT INTO rejected (time, kind, rows, reason, data) VALUES (?, ?, ?, ?, ?)",
-                    (time.time(), batch.kind, batch.rows, reason, data),
-                )
-                self._db.execute(
-                    "DELETE FROM rejected WHERE id IN (SELECT id FROM (SELECT id, sum(length(data))"
-                    " OVER (ORDER BY id DESC) AS total FROM rejected) WHERE total > ?)",
-                    (REJECTED_BYTES,),
-                )
-                self._remove(batch)
-            self._forget_files(batch.kind)
-
-    def rejections(self) -> list[tuple[float, str, int, str]]:
-        """(unix time, kind, rows, reason) of what was set aside, oldest first."""
-        with self._changed:
-            return self._db.execute("SELECT time, kind, rows, reason FROM rejected ORDER BY id").fetchall()
+        set_aside(self._folder, batch.name, batch.kind, batch.rows, reason, data)
+        self.done(batch)
 
     def close(self) -> None:
         """Give the file back; whatever is in it waits for the next start."""

@@ -22,10 +22,6 @@ CREATE TABLE batch (
     entries INTEGER NOT NULL, rows INTEGER NOT NULL, attempt INTEGER NOT NULL DEFAULT 0) STRICT;
 -- hashes of what was accepted, in this order
 CREATE TABLE seen (id INTEGER PRIMARY KEY AUTOINCREMENT, hash BLOB NOT NULL UNIQUE) STRICT;
--- what the store cannot read, to look at
-CREATE TABLE rejected (
-    id INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, rows INTEGER NOT NULL, reason TEXT NOT NULL,
-    data BLOB NOT NULL) STRICT;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """

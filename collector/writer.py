@@ -9,7 +9,9 @@ the store or of this process) nobody knows, so the store is asked how many rows 
                   (ClickHouse logs the token before the part is visible): a new token then
     some          wait once, in case the insert is still under way, then delete them and insert under a new token
 
-A batch the store cannot read is halved until the entry at fault is alone, and that one is set aside.
+A batch the store cannot read is halved until the entry at fault is alone. That one is written anew once, without what
+no field of its kind is, and set aside if the store cannot read it even so. A batch that fails for a reason that nobody
+knows is tried for ever; after some tries those behind it may pass.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -42,6 +45,8 @@ MEMORY_CODE = 241
 # the embedded engine says this of errors it has no words for; with some patience it is the data as well
 UNKNOWN_CODE, UNKNOWN_TRIES = 1002, 5
 UNREADABLE = "the store cannot read it"
+STUCK_TRIES = 8  # the store answers, and this often not with success: others need not wait for that
+MOST_STUCK = 4  # of a kind: then the reason is not the batch's
 SWEEP_S = 1.0
 BACKOFF_S = (0.2, 30.0)  # first and longest pause after a failure; each is twice the one before
 
@@ -63,13 +68,19 @@ class Flush:
 
 @dataclass
 class _Delivery:
-    """A batch on its way. unclear: rows of it may be in the store; partial: how many were seen there last."""
+    """A batch on its way.
+
+    unclear: rows of it may be in the store; partial: how many were seen there last; refused: how often in a row the
+    store answered that it failed; rewrite: whether its payload is written anew.
+    """
 
     batch: Batch
     unclear: bool
     failures: int = 0
     not_before: float = 0.0
     partial: int = 0
+    refused: int = 0
+    rewrite: bool = False
 
 
 class Finalises(Protocol):
@@ -150,7 +161,7 @@ class Writer:
 
     def _seal(self) -> None:
         """Make at most one batch a kind that is under way: what comes meanwhile makes the next one larger."""
-        busy = {d.batch.kind for d in self._deliveries}
+        busy = self._busy()
         now = time.monotonic()
         for kind, waiting in self._spool.backlog().items():
             ripe = waiting.rows >= self._flush.rows or now >= waiting.since + self._flush.age_s
@@ -159,9 +170,15 @@ class Writer:
                 if batch:
                     self._deliveries.append(_Delivery(batch, unclear=False))
 
+    def _busy(self) -> set[str]:
+        """Kinds of which no other batch is begun."""
+        stuck = Counter(d.batch.kind for d in self._deliveries if d.refused >= STUCK_TRIES)
+        moving = {d.batch.kind for d in self._deliveries if d.refused < STUCK_TRIES}
+        return moving | {kind for kind, batches in stuck.items() if batches >= MOST_STUCK}
+
     def _pause(self, now: float) -> float:
         """Seconds until something is due: a batch after its backoff, or a kind that becomes old enough to seal."""
-        busy = {d.batch.kind for d in self._deliveries}
+        busy = self._busy()
         due = [d.not_before for d in self._deliveries]
         due += [w.since + self._flush.age_s for kind, w in self._spool.backlog().items() if kind not in busy]
         due += [self._stop_at] if self._stop_at is not None else []
@@ -222,7 +239,7 @@ class Writer:
         """Insert a batch; False when the store cannot read it and it was taken apart."""
         retry, delivery.unclear = delivery.unclear, True
         try:
-            store.insert(delivery.batch, self._spool.payload(delivery.batch))
+            store.insert(delivery.batch, self._payload(store, delivery))
         except PayloadLostError as error:
             self._isolate(store, delivery, str(error))
             return False
@@ -242,22 +259,32 @@ class Writer:
             )
         return True
 
+    def _payload(self, store: Landing, delivery: _Delivery) -> bytes:
+        payload = self._spool.payload(delivery.batch)
+        return (store.kind.rewritten(payload) if delivery.rewrite else None) or payload
+
     def _isolate(self, store: Landing, delivery: _Delivery, error: str) -> None:
-        """Halve a batch that the store cannot read, or set its only entry aside."""
+        """Halve a batch that the store cannot read; write its only entry anew, or set it aside."""
         batch = delivery.batch
         store.erase(batch.name)  # a long JSON body may have been stored up to the line at fault
-        self._deliveries.remove(delivery)
         if batch.entries > 1:
+            self._deliveries.remove(delivery)
             self._deliveries += [_Delivery(half, unclear=False) for half in self._spool.split(batch)]
+            return
+        if store.kind.message and not delivery.rewrite:
+            delivery.rewrite, delivery.batch = True, self._spool.renew(batch)
             return
         log.warning("%s: %d rows set aside: %s", batch.kind, batch.rows, error)
         self._spool.reject(batch, error)
+        self._deliveries.remove(delivery)
         self._tally.rejected(batch.kind, UNREADABLE, batch.rows)
 
     def _back_off(self, delivery: _Delivery, error: Exception) -> None:
         first, longest = BACKOFF_S
         delivery.not_before = time.monotonic() + min(longest, first * 2**delivery.failures)
         delivery.failures = min(delivery.failures + 1, 16)
+        # An answer with a code says that the store is up: what fails is this batch, not the way to the store.
+        delivery.refused = delivery.refused + 1 if code_of(error) else 0
         line = first_line(error)
         self._tally.failed(delivery.batch.kind, line)
         log.warning("%s: batch %s waits: %s", delivery.batch.kind, delivery.batch.name, line)

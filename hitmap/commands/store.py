@@ -1,9 +1,11 @@
-"""`hitmap store`: serve, migrate, status, sql."""
+"""`hitmap store`: serve, migrate, status, sql, rejected."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -157,6 +159,36 @@ def sql(query: str, store: str | None, output_format: str | None, as_json: bool,
         found = client.query(query)
         if any(found.column_names):  # else it was no query
             _print_rows(found.column_names, found.result_rows, Console())
+
+
+@command.command()
+@click.option(
+    "--spool",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The collector's spool. Default: spool/ in $HITMAP_HOME.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def rejected(spool: Path | None, as_json: bool) -> None:
+    """Show what the store could not read, so that the collector set it aside.
+
+    Nothing else was lost with it. The files hold the payloads as they were sent.
+    """
+    from collector.set_aside import rejections
+    from store.embedded import home
+
+    found = list(rejections(spool or home() / "spool"))
+    if as_json:
+        rows = [asdict(rejection) | {"file": str(rejection.file)} for rejection in found]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not found:
+        click.echo("nothing was set aside")
+    for rejection in found:
+        when = datetime.fromtimestamp(rejection.time, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        click.echo(
+            f"{when}  {rejection.kind}, {rejection.rows:,} rows: {' '.join(rejection.reason.split())[:300]}"
+        )
+        click.echo(f"  {rejection.file}")
 
 
 def _print_rows(names: Sequence[str], rows: Sequence[Sequence[object]], console: Console) -> None:

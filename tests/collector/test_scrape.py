@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
+import threading
 from collections.abc import Iterator
 from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collector.dialects.vllm.detect import canonical_names
+from collector.fetch import FetchError, get
 from collector.prometheus import parse
 from collector.resume import Stored
 from collector.scrape import Scraper, Target
@@ -411,3 +415,25 @@ def wait_for_more(server: Server, seen: int) -> bool:
     except AssertionError:
         return False
     return True
+
+
+@pytest.mark.parametrize("part", ["header", "body"])
+def test_a_server_that_drips_bytes_is_left_in_time(part: str) -> None:
+    stop = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        if part == "body":
+            handler.send_header("Content-Type", "text/plain")
+            handler.end_headers()
+        else:
+            handler.flush_headers()
+            handler.wfile.write(b"X-Long: ")
+        with contextlib.suppress(OSError):
+            while not stop.wait(0.02):
+                handler.wfile.write(b"a")
+
+    with Server({"/metrics": drip}) as server:
+        with pytest.raises(FetchError, match=r"no answer within 0\.2 s"):
+            get(f"{server.url}/metrics", timeout_s=0.2)
+        stop.set()

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cachemodel.errors import UserError
-from collector import segments, spool
+from collector import segments, set_aside
 from collector.segments import PayloadLostError
+from collector.set_aside import rejections
 from collector.sink import Backpressure, Entry
 from collector.spool import Spool
 
@@ -107,21 +108,21 @@ def test_splitting_ends_at_single_entries_which_can_be_set_aside(tmp_path: Path)
     assert (box.payload(left), box.payload(right)) == (b"a", b"bbccc")
     assert box.batches() == [left, right]
     box.reject(left, "unreadable")
-    assert [(kind, rows, reason) for _, kind, rows, reason in box.rejections()] == [
-        ("traces", 1, "unreadable")
-    ]
+    (kept,) = rejections(tmp_path)
+    assert (kept.kind, kept.rows, kept.reason, kept.file.read_bytes()) == ("traces", 1, "unreadable", b"a")
     assert box.pending() == {"traces": 5}
 
 
 def test_rejected_payloads_are_kept_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "REJECTED_BYTES", 10)
+    monkeypatch.setattr(set_aside, "MOST_BYTES", 10)
     box = Spool(tmp_path)
     for payload in (b"aaaa", b"bbbb", b"cccc"):
         box.put(entries(payload))
         batch = box.seal("traces", 1, 1)
         assert batch
         box.reject(batch, payload.decode())
-    assert [reason for _, _, _, reason in box.rejections()] == ["bbbb", "cccc"]
+    assert [kept.reason for kept in rejections(tmp_path)] == ["bbbb", "cccc"]
+    assert len(list((tmp_path / "rejected").iterdir())) == 4
 
 
 def test_files_go_when_nothing_in_them_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from benchmarks.spans import export_request
 from collector import writer
 from collector.batch import Batch
 from collector.landing import Landing
 from collector.pipeline import Pipeline
+from collector.set_aside import rejections
 from collector.sink import Entry
 from collector.spool import Spool
 from collector.tally import Tally
@@ -202,7 +204,7 @@ def test_an_entry_the_store_cannot_read_is_set_aside_and_the_rest_kept(db: Datab
     snapshot = tally.snapshot()["samples"]
     assert snapshot.rejected == {UNREADABLE: 3}
     assert snapshot.written == 20
-    assert [rows for _, _, rows, _ in spool.rejections()] == [1, 1, 1]
+    assert [rejection.rows for rejection in rejections(tmp_path)] == [1, 1, 1]
 
 
 def test_protobuf_the_store_cannot_read_is_set_aside(db: Database, tmp_path: Path) -> None:
@@ -211,7 +213,36 @@ def test_protobuf_the_store_cannot_read_is_set_aside(db: Database, tmp_path: Pat
     with writing(spool, db.dsn):
         eventually(lambda: not spool.pending())
     assert counts(db) == (64, 64)
-    assert [(kind, rows) for _, kind, rows, _ in spool.rejections()] == [("traces", 1)]
+    (kept,) = rejections(tmp_path)
+    assert (kept.kind, kept.rows, kept.file.read_bytes()) == ("traces", 1, b"\x0a\x7f\x0a")
+    assert "rotobuf" in kept.reason
+
+
+def test_what_only_the_protobuf_library_reads_is_written_anew(db: Database, tmp_path: Path) -> None:
+    number = b"\x08\x01"  # resource_spans as a number: an unknown field to one, corrupt to the other
+    odd = Entry("traces", traces(2).payload + number, 32)
+    with pytest.raises(ClickHouseError, match="corrupted"):
+        Landing(db.client, "traces").insert(Batch(1, "traces", 1, 1, 1, 32, 0, "x-1"), odd.payload)
+    spool = Spool(tmp_path)
+    spool.put([traces(1), odd, traces(3)])
+    with writing(spool, db.dsn):
+        eventually(lambda: not spool.pending())
+    assert counts(db) == (96, 96)
+    assert list(rejections(tmp_path)) == []
+
+
+def test_a_batch_that_fails_for_unknown_reasons_lets_others_pass(db: Database, tmp_path: Path) -> None:
+    db.client.command("ALTER TABLE samples ADD CONSTRAINT odd CHECK value != 13")
+    spool, tally = Spool(tmp_path), Tally()
+    with writing(spool, db.dsn, tally):
+        spool.put([samples(13.0)])
+        eventually(lambda: "samples" in tally.snapshot() and tally.snapshot()["samples"].retries > 0)
+        spool.put([samples(1.0)])
+        eventually(lambda: spool.pending() == {"samples": 1})
+        assert db.client.command("SELECT groupArray(value) FROM samples") == "[1]"
+        db.client.command("ALTER TABLE samples DROP CONSTRAINT odd")
+        eventually(lambda: not spool.pending())
+    assert db.client.command("SELECT arraySort(groupArray(value)) FROM samples") == "[1,13]"
 
 
 def test_one_kind_in_trouble_does_not_hold_up_the_others(db: Database, tmp_path: Path) -> None:
