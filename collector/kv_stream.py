@@ -13,36 +13,27 @@ A life is named by the time of its first batch that was seen (`epoch`). A collec
 publisher's whole life by replay therefore makes the same bytes again, which the spool recognises; where the replay
 buffer no longer reaches back to message 0, it goes on from the `Position` that the store knows.
 
-Rows hold hashes and counts, never token ids.
+What a row says of its event is in kv_rows.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import zip_longest
 from typing import Any
 
-import msgspec
-
-from cachemodel.kv_events import (
-    AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
-    DecodeError,
-    KVEventBatch,
-    decode_batch,
-)
+from cachemodel.kv_events import BlockRemoved, BlockStored, DecodeError, KVEventBatch, decode_batch
+from collector.kv_rows import MAX_DEPTHS, EventRows, detail, row, uint
 from collector.sink import Entry
 
-Row = dict[str, Any]
+__all__ = ["MAX_DEPTHS", "KvStream", "Message", "Order", "Position"]
 
-MAX_ROWS = 100_000  # events and blocks of one message; an engine step makes a few thousand at most
-MAX_DEPTHS = 1 << 18  # blocks whose depth is remembered, about 30 MB; the least recently stored are forgotten
+# Events and blocks of one message: a prompt of 256k tokens where a page is one token, as SGLang's can be.
+MAX_ROWS = 1 << 18
+_ENTRY_ROWS = 20_000
 _EARLIEST_S, _LATEST_S = 1e9, 4e9  # 2001 to 2096: outside is a broken clock
-_encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 class Order(Enum):
@@ -105,7 +96,7 @@ class KvStream:
         self._epoch: float | None = position.epoch if position else None
         self._last = position.seq if position else -1
         self._last_ts = position.ts if position else 0.0
-        self._depths: dict[int, int] = dict(position.depths) if position else {}
+        self._events = EventRows(position.depths if position else None)
 
     @property
     def last(self) -> int:
@@ -115,7 +106,8 @@ class KvStream:
     @property
     def position(self) -> Position | None:
         """Where the stream stands; None before the first message."""
-        return None if self._epoch is None else Position(self._epoch, self._last, self._last_ts, self._depths)
+        depths = self._events.depths
+        return None if self._epoch is None else Position(self._epoch, self._last, self._last_ts, depths)
 
     def order(self, message: Message) -> Order:
         """What the message is, were it taken now."""
@@ -127,10 +119,10 @@ class KvStream:
         return Order.RESTARTED if restarted else Order.DUPLICATE
 
     def take(self, message: Message) -> list[Entry]:
-        """The rows of a message, as one entry; before it, where it applies, one that tells of a restart or a gap.
+        """The rows of a message; before them, where it applies, an entry that tells of a restart or a gap.
 
-        The bytes of a message's entry depend on the message and the blocks before it only, never on when or by which
-        way it came: taken twice, they are recognised as the same.
+        The bytes of a message's entries depend on the message and the blocks before it only, never on when or by
+        which way it came: taken twice, they are recognised as the same.
         """
         order = self.order(message)
         if order is Order.DUPLICATE:
@@ -138,135 +130,46 @@ class KvStream:
             return []
         self.counts["messages"] += 1
         ts = message.ts or self._last_ts or message.received
-        rank = message.batch and _uint(message.batch.rank, 16)
-        rank = self._rank if rank is None else rank
-        before: list[Row] = []
+        before: list[dict[str, Any]] = []
         if order is Order.RESTARTED:
             self.counts["restarts"] += 1
             before.append({"action": "restart", "seq": message.seq})
-            self._last, self._epoch, self._depths = -1, None, {}
+            self._last, self._epoch, self._events = -1, None, EventRows()
         if self._epoch is None:
             self._epoch = ts
         if message.seq > self._last + 1:
             before.append(self._gap(self._last + 1, message.seq - 1))
         self._last, self._last_ts = message.seq, ts
-        head = {
-            "time": ts,
-            "server": self._server,
-            "source": self._source,
-            "rank": rank,
-            "epoch": self._epoch,
-        }
-        entries = [_entry([{**head, "pos": 0, **row}]) for row in before]
+        head = self._head(message, ts)
+        entries = [_entry([b"{%s,%s}\n" % (head, row({"pos": 0, **fields}))]) for fields in before]
         rows = [
-            {**head, "seq": message.seq, "pos": pos, **row}
-            for pos, row in enumerate(self._events(message), start=1)
+            b'{%s,"seq":%d,"pos":%d,%s}\n' % (head, message.seq, pos, fields)
+            for pos, fields in enumerate(self._rows(message), start=1)
         ]
-        return [*entries, _entry(rows)] if rows else entries
+        return entries + [_entry(rows[at : at + _ENTRY_ROWS]) for at in range(0, len(rows), _ENTRY_ROWS)]
 
-    def _gap(self, first: int, last: int) -> Row:
+    def _head(self, message: Message, ts: float) -> bytes:
+        """What all rows of a message share."""
+        rank = message.batch and uint(message.batch.rank, 16)
+        who = {"server": self._server, "source": self._source, "rank": self._rank if rank is None else rank}
+        return row({"time": ts, **who, "epoch": self._epoch})
+
+    def _gap(self, first: int, last: int) -> dict[str, Any]:
         self.counts["gaps"] += 1
         self.counts["missing"] += last - first + 1
-        missing = {"first": first, "last": last, "count": last - first + 1}
-        return {"action": "gap", "seq": first, "detail": _text({"missing": missing})}
+        missing = f'{{"missing":{{"first":{first},"last":{last},"count":{last - first + 1}}}}}'
+        return {"action": "gap", "seq": first, "detail": missing}
 
-    def _events(self, message: Message) -> Iterator[Row]:
+    def _rows(self, message: Message) -> Iterator[bytes]:
         if message.batch is None:
             self.counts["unreadable"] += 1
-            yield {"action": "unknown", "detail": _text({"error": message.error})}
+            yield row({"action": "unknown", "detail": detail({"error": message.error})})
             return
         for event in message.batch.events:
-            if isinstance(event, BlockStored):
-                yield from self._stored(event)
-            elif isinstance(event, BlockRemoved):
-                yield from self._removed(event)
-            elif isinstance(event, AllBlocksCleared):
-                yield {"action": "cleared", "detail": _detail(event.unknown)}
-            else:
-                self.counts["unknown"] += 1
-                yield {"action": "unknown", "detail": _detail({"type": event.type, **event.fields})}
-
-    def _stored(self, event: BlockStored) -> Iterator[Row]:
-        parent = event.parent_block_hash
-        depth = self._depth_below(parent)
-        count = len(event.block_hashes)
-        extra_keys = list(event.extra_keys or ())[:count]
-        beside = {"lora_name": event.lora_name, "kv_cache_spec_kind": event.kv_cache_spec_kind}
-        told = {name: value for name, value in beside.items() if value not in (None, "full_attention")}
-        same = {
-            "block_size": _uint(event.block_size, 32),
-            "medium": event.medium or "",
-            "group_idx": _uint(event.group_idx, 16),
-            "token_count": event.token_count // count if event.token_count and count else None,
-            "detail": _detail(told | dict(event.unknown)),
-        }
-        for block, extra in zip_longest(event.block_hashes, extra_keys):
-            yield {
-                "action": "stored",
-                "block": block,
-                "parent": parent,
-                "depth": depth,
-                "extra_keys": _text(extra),
-                **same,
-            }
-            if depth is not None:
-                self._remember(block, depth)
-                depth += 1
-            parent = block
-
-    def _removed(self, event: BlockRemoved) -> Iterator[Row]:
-        for block in event.block_hashes:
-            yield {
-                "action": "removed",
-                "block": block,
-                "depth": self._depths.get(block),
-                "medium": event.medium or "",
-                "group_idx": _uint(event.group_idx, 16),
-                "detail": _detail(event.unknown),
-            }
-
-    def _depth_below(self, parent: int | None) -> int | None:
-        """Depth of the block that follows `parent`; None where that was not seen."""
-        if parent is None:
-            return 0
-        depth = self._depths.get(parent)
-        if depth is None:
-            return None
-        self._remember(parent, depth)
-        return depth + 1
-
-    def _remember(self, block: int, depth: int) -> None:
-        """A chained hash has one depth for ever, so removal and clearing forget nothing; only room runs out."""
-        self._depths.pop(block, None)
-        self._depths[block] = depth
-        if len(self._depths) > MAX_DEPTHS:
-            del self._depths[next(iter(self._depths))]
+            yield from self._events.of(event)
+        self.counts.update(self._events.counts)
+        self._events.counts.clear()
 
 
-def _entry(rows: list[Row]) -> Entry:
-    return Entry("kv_events", b"".join(_encode(row) + b"\n" for row in rows), len(rows))
-
-
-def _uint(value: int | None, bits: int) -> int | None:
-    """The value where its column can hold it, else None."""
-    return value if value is not None and 0 <= value < 1 << bits else None
-
-
-def _text(value: object) -> str:
-    """JSON text of a value; empty for None and for what is empty."""
-    if not value:
-        return ""
-    try:
-        return _encode(value).decode()
-    except (TypeError, ValueError):  # msgpack has more types than JSON
-        return _encode(repr(value)).decode()
-
-
-def _detail(fields: Mapping[str, Any]) -> str:
-    """JSON text of fields that have no column. Arrays and maps are told by their size: they may be token ids."""
-    return _text(
-        {
-            name: f"{len(value)} items" if isinstance(value, list | dict) else value
-            for name, value in fields.items()
-        }
-    )
+def _entry(rows: Sequence[bytes]) -> Entry:
+    return Entry("kv_events", b"".join(rows), len(rows))

@@ -1,8 +1,10 @@
 """Takes KV-cache events off ZeroMQ: subscribes, notices gaps, has them replayed, hands rows to a sink.
 
-The wire is vLLM's: PUB messages `[topic, seq, payload]` with seq as 8 bytes big-endian, and a ROUTER that answers
-`[empty, first seq]` with `[empty, topic, seq, payload]` for each message it still has, then `[empty, empty, ff*8,
-empty]`. Before vLLM 0.26 replies had no topic. Frames after the payload are ignored.
+The wire is vLLM's, which SGLang and TensorRT-LLM (KV cache manager V2) follow: PUB messages `[topic, seq, payload]`
+with seq as 8 bytes big-endian, and a ROUTER that answers `[empty, first seq]` with `[empty, topic, seq, payload]` for
+each message it still has, then `[empty, empty, ff*8, empty]`. Before vLLM 0.26 replies had no topic (pull request
+45177), and SGLang's have none. Frames after the payload are ignored. A REQ socket would get the first reply only: a
+DEALER asks.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ _POLL_MS = 200
 _QUEUE = 10_000  # messages that may wait in the socket; what is dropped beyond that is replayed
 _MAX_MESSAGE = 16 << 20  # bytes of a frame; ZeroMQ drops the connection of who sends more
 _END = b"\xff" * 8
+_CONNECT_S = 1.0  # within which a replay socket must be connected, if there is one
+_LONGEST_PAUSE_S = 300.0
 _COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "unknown")
 
 Positions = Callable[[], Mapping[str, Position]]
@@ -35,6 +39,7 @@ class KvEndpoint:
 
     events: as in the server's `--kv-events-config`; replay: its replay socket, empty for none; bind: whether the
     collector binds `events`, the publisher being the one that connects; topic: subscribe to topics that begin so.
+    replay_pause_s: how long a replay socket is left alone that did not answer; it doubles with each time.
     """
 
     server: str
@@ -44,11 +49,19 @@ class KvEndpoint:
     topic: str = ""
     rank: int = 0
     replay_timeout_s: float = 5.0
+    replay_pause_s: float = 10.0
 
 
-def publisher_connects(endpoint: str) -> bool:
-    """vLLM's rule: the publisher binds wildcard, IPv6, ipc and inproc endpoints and connects to all others."""
-    return not ("*" in endpoint or "::" in endpoint or endpoint.startswith(("ipc://", "inproc://")))
+def publisher_connects(endpoint: str, *, bind: bool | None = None, any_ipv4_binds: bool = False) -> bool:
+    """vLLM's rule: the publisher binds wildcard, IPv6, ipc and inproc endpoints and connects to all others.
+
+    bind: what the server's own configuration says (SGLang), None for the rule; any_ipv4_binds: 0.0.0.0 is a wildcard
+    too (SGLang; vLLM connects to it).
+    """
+    if bind is not None:
+        return not bind
+    wildcards = ("*", "::", "0.0.0.0") if any_ipv4_binds else ("*", "::")  # noqa: S104 - read, not listened on
+    return not (any(w in endpoint for w in wildcards) or endpoint.startswith(("ipc://", "inproc://")))
 
 
 def of_rank(endpoint: str, rank: int) -> str:
@@ -74,6 +87,10 @@ class KvSubscriber(ThreadSource):
         self._streams: dict[str, KvStream] = {}
         self._context = zmq.Context()
         self._caught_up = False
+        self._pause_s, self._ask_after = (
+            0.0,
+            0.0,
+        )  # a replay socket that does not answer must not delay live events
 
     def start(self) -> None:
         """Open the sockets and begin. Raises UserError where the address cannot be used."""
@@ -101,6 +118,7 @@ class KvSubscriber(ThreadSource):
         socket.setsockopt(zmq.RCVHWM, _QUEUE)
         socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE)
         socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is sent to who is not there
         socket.setsockopt(zmq.IPV6, int("[" in address))
         try:
             (socket.bind if bind else socket.connect)(address)
@@ -128,6 +146,8 @@ class KvSubscriber(ThreadSource):
             detail += f", {totals['missing']} missing" + (
                 "" if self._endpoint.replay else " (no replay socket given)"
             )
+        if self._pause_s:
+            detail += f"; {self._endpoint.replay} does not answer: what is missed is not replayed"
         self.tell(RUNNING, detail)
 
     # -- messages
@@ -175,12 +195,20 @@ class KvSubscriber(ThreadSource):
         start: 0 or the last message taken, so that the first reply tells whether the publisher is still the same;
         topic: that of replies without one, None where no message told it yet: they are left for later.
         """
-        again: int | None = start if self._endpoint.replay else None
+        if not self._endpoint.replay:
+            return
+        if time.monotonic() < self._ask_after:
+            self.counts["replays_put_off"] += 1
+            return
+        again: int | None = start
         try:
             while again is not None:
                 again = yield from self._take_replay(again, topic)
+            self._pause_s = 0.0
         except TimeoutError:
             self.counts["replays_unanswered"] += 1
+            self._pause_s = min(2 * self._pause_s or self._endpoint.replay_pause_s, _LONGEST_PAUSE_S)
+            self._ask_after = time.monotonic() + self._pause_s
             self.tell(FAILING, f"{self._endpoint.replay} does not answer: what was missed cannot be replayed")
 
     def _take_replay(self, start: int, topic: str | None) -> Generator[Entry, None, int | None]:
@@ -211,19 +239,26 @@ class KvSubscriber(ThreadSource):
         self.counts["replays"] += 1
         socket = self._open(zmq.DEALER, self._endpoint.replay, bind=False)
         try:
-            socket.send_multipart([b"", start.to_bytes(8, "big")])
+            self._ask(socket, start)
             while self._answers(socket):
-                frames = socket.recv_multipart()[1:]  # the first is empty
-                topic = None if len(frames) <= 2 else frames.pop(0).decode(errors="replace")
-                if len(frames) < 2 or len(frames[0]) != 8:
+                reply = _reply(socket.recv_multipart())
+                if reply is None:
                     self.counts["malformed"] += 1
                     continue
-                seq, payload = frames[:2]
+                topic, seq, payload = reply
                 if seq == _END:
                     return
                 yield topic, Message.read(int.from_bytes(seq, "big"), payload, time.time())
         finally:
             socket.close()
+
+    def _ask(self, socket: zmq.Socket[bytes], start: int) -> None:
+        """Send a request. Raises TimeoutError where nobody is there to take it."""
+        socket.setsockopt(zmq.SNDTIMEO, int(1000 * min(_CONNECT_S, self._endpoint.replay_timeout_s)))
+        try:
+            socket.send_multipart([b"", start.to_bytes(8, "big")])
+        except zmq.Again:
+            raise TimeoutError from None
 
     def _answers(self, socket: zmq.Socket[bytes]) -> bool:
         """Wait for a message. False when the source is stopped, TimeoutError when none comes."""
@@ -234,3 +269,13 @@ class KvSubscriber(ThreadSource):
             if time.monotonic() > deadline:
                 raise TimeoutError
         return False
+
+
+def _reply(frames: list[bytes]) -> tuple[str | None, bytes, bytes] | None:
+    """Topic (None where replies have none), number and payload of a reply; None for what is none."""
+    match frames:
+        case [_, topic, seq, payload, *_] if len(seq) == 8:
+            return topic.decode(errors="replace"), seq, payload
+        case [_, seq, payload, *_] if len(seq) == 8:
+            return None, seq, payload
+    return None

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from clickhouse_connect.driver.client import Client
 
+from collector.kv_rows import GROUP_SHIFT
 from collector.kv_stream import MAX_DEPTHS, Position
+from collector.log_tail import LogPosition
 from collector.series import UP, LastSample, fingerprint
 
 # The newest life of each stream. Sources that fell silent long before the others are not looked for.
@@ -20,11 +22,11 @@ ORDER BY epoch DESC
 LIMIT 1 BY source
 """
 _DEPTHS = f"""
-SELECT assumeNotNull(block), any(depth)
+SELECT assumeNotNull(block) + ifNull(group_idx, 0) * toUInt64({GROUP_SHIFT}) AS key, any(depth)
 FROM kv_events
 WHERE server = {{server:String}} AND rank = {{rank:UInt16}} AND source = {{source:String}} AND action = 'stored'
   AND time >= toDateTime64({{epoch:Float64}}, 6) AND toFloat64(epoch) = {{epoch:Float64}} AND depth IS NOT NULL
-GROUP BY block
+GROUP BY key
 ORDER BY max(seq) DESC
 LIMIT {MAX_DEPTHS}
 """
@@ -35,6 +37,15 @@ FROM samples
 WHERE time > (SELECT max(time) FROM samples WHERE fingerprint = {up:UInt64} AND value = 1) - INTERVAL 1 HOUR
   AND fingerprint IN (SELECT fingerprint FROM series WHERE server = {server:String})
 GROUP BY fingerprint
+"""
+_LOG = """
+SELECT toFloat64(Timestamp), toInt64OrZero(LogAttributes['uptime_us'])
+FROM otel_logs
+WHERE ServiceName = {server:String} AND startsWith(ScopeName, 'hitmap.') AND LogAttributes['uptime_us'] != ''
+  AND toStartOfFiveMinutes(Timestamp) >=
+    (SELECT toStartOfFiveMinutes(max(Timestamp)) FROM otel_logs WHERE ServiceName = {server:String})
+ORDER BY Timestamp DESC
+LIMIT 1
 """
 
 
@@ -53,6 +64,12 @@ class Stored:
         with self._connect() as client:
             rows = client.query(_SAMPLES, parameters).result_rows
         return {row[0]: LastSample(row[1], row[2]) for row in rows}
+
+    def log_position(self, server: str) -> LogPosition | None:
+        """The newest line of a server's own log; None where there is none that tells how long the server has run."""
+        with self._connect() as client:
+            rows = client.query(_LOG, {"server": server}).result_rows
+        return LogPosition(*rows[0]) if rows else None
 
     def kv_positions(self, server: str, rank: int) -> dict[str, Position]:
         """Where each stream (by topic) of a server's rank stood."""

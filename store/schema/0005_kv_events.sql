@@ -1,26 +1,103 @@
 -- KV-cache events, one row per block event; hashes normalised to 64 bits (the last 8 bytes of a longer one).
 CREATE TABLE IF NOT EXISTS kv_events
 (
-    time         DateTime64(6)          CODEC(Delta(8), ZSTD(1)) COMMENT 'when the server made the batch',
+    time         DateTime64(6)          CODEC(Delta(8), ZSTD(1)) COMMENT 'when the server made the batch; when it was read, for source kv_cache_events, which tells no times',
     server       LowCardinality(String) CODEC(ZSTD(1)),
-    source       LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'topic it was published under',
+    source       LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'topic it was published under; kv_cache_events where it was drained over HTTP',
     rank         UInt16                 CODEC(T64, ZSTD(1)) COMMENT 'data-parallel rank',
     epoch        DateTime64(6)          CODEC(Delta(8), ZSTD(1)) COMMENT 'which life of the publisher: when the first batch of it that was seen was made',
-    seq          UInt64                 CODEC(Delta, ZSTD(1)) COMMENT 'sequence number of the message',
+    seq          UInt64                 CODEC(Delta, ZSTD(1)) COMMENT 'sequence number of the message or drained event',
     pos          UInt32                 CODEC(T64, ZSTD(1)) COMMENT 'position of the row in its message, from 1: order matters; 0 for what precedes the message (gap, restart)',
-    action       Enum8('stored' = 1, 'removed' = 2, 'cleared' = 3, 'gap' = 4, 'restart' = 5, 'unknown' = 6),
+    action       Enum8('stored' = 1, 'removed' = 2, 'cleared' = 3, 'gap' = 4, 'restart' = 5, 'unknown' = 6, 'created' = 7, 'updated' = 8)
+                 COMMENT 'created: an empty cache, its capacity in detail; updated: no more than a priority',
     block        Nullable(UInt64)       CODEC(ZSTD(1)),
     parent       Nullable(UInt64)       CODEC(ZSTD(1)) COMMENT 'the block before it in its chain',
-    depth        Nullable(UInt32)       CODEC(T64, ZSTD(1)) COMMENT 'blocks before it in its chain; NULL where the parent was not seen',
-    block_size   Nullable(UInt32)       CODEC(T64, ZSTD(1)) COMMENT 'tokens',
-    medium       LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'as the server said: GPU, CPU, STORAGE, ...',
-    group_idx    Nullable(UInt16)       CODEC(T64, ZSTD(1)) COMMENT 'KV-cache group',
-    extra_keys   String                 CODEC(ZSTD(1)) COMMENT 'salt, adapter and image keys as JSON; empty where none',
-    token_count  Nullable(UInt32)       CODEC(T64, ZSTD(1)),
-    detail       String                 CODEC(ZSTD(1)) COMMENT 'fields this version does not know, as JSON; for a gap what is missing',
+    depth        Nullable(UInt32)       CODEC(T64, ZSTD(1)) COMMENT 'blocks before it in its chain and group; NULL where the parent was not seen, and where a connector told no more than the hash of a block that was not seen',
+    content      Nullable(UInt64)       CODEC(ZSTD(1)) COMMENT 'first block of a chain only: the same on every server for the same tokens and keys, whatever the seed of its hashes',
+    block_size   Nullable(UInt32)       CODEC(T64, ZSTD(1)) COMMENT 'tokens; a connector''s chunks can be larger than the blocks of its engine',
+    medium       LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'as the server said: GPU, CPU, CPU_PINNED, STORAGE, cache_level=0, ...; empty where it did not',
+    tier         LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'device, host or remote; empty where the medium is unknown',
+    ownership    LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'which of the server''s caches, where it has several',
+    group_idx    Nullable(UInt32)       CODEC(T64, ZSTD(1)) COMMENT 'KV-cache group; TensorRT-LLM: layer group, else attention window in tokens',
+    kv_cache_spec_kind LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'full_attention, sliding_window, mamba, ... of the group',
+    lora_name    LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'adapter; empty for the base model',
+    lora_id      LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'adapter, as numbered in the server''s process',
+    extra_keys   String                 CODEC(ZSTD(1)) COMMENT 'salt, adapter and image keys as JSON, texts as pseudonyms; empty where none',
+    token_count  Nullable(UInt32)       CODEC(T64, ZSTD(1)) COMMENT 'NULL where only the hash was told',
+    detail       String                 CODEC(ZSTD(1)) COMMENT 'fields that have no column, as JSON; for a gap what is missing',
     ingest_batch LowCardinality(String) DEFAULT getSetting('log_comment') CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
 PARTITION BY toDate(time)
 ORDER BY (toStartOfHour(time), server, source, rank, epoch, seq, pos)
 SETTINGS non_replicated_deduplication_window = 1000;
+
+-- What each rank holds after all that was told, one row a block on a medium. Several sources can tell of the same block
+-- (tensor-parallel ranks) and one source several times (full reports): such stored rows are counted as repeats.
+--
+-- resident: 1, 0, or NULL where it cannot be known: after a gap, after a clear or a restart for what is not on the
+-- device (host memory ends with the process too), and after a collector joined a life of the publisher late.
+-- Filter by server and rank: those are pushed down; a time is not.
+CREATE VIEW IF NOT EXISTS kv_residency AS
+WITH
+    marks AS
+    (
+        SELECT
+            server, rank, source,
+            max(epoch) AS life,
+            maxIf((epoch, seq, pos), action = 'gap') AS lost,
+            maxIf(epoch, action = 'gap' AND seq = 0) AS joined_late,
+            maxIf(epoch, action = 'restart') AS restarted,
+            arraySort(groupArrayIf((epoch, seq, pos, ownership), action = 'cleared')) AS clears
+        FROM kv_events
+        GROUP BY server, rank, source
+    ),
+    told AS
+    (
+        SELECT
+            server, rank, source, medium, tier, ownership, group_idx, block,
+            arraySort(groupArray((epoch, seq, pos, time, action = 'stored'))) AS rows,
+            (rows[-1].1, rows[-1].2, rows[-1].3) AS last_at
+        FROM kv_events
+        WHERE action IN ('stored', 'removed')
+        GROUP BY server, rank, source, medium, tier, ownership, group_idx, block
+    ),
+    by_source AS
+    (
+        SELECT
+            server, rank, medium, tier, ownership, group_idx, block,
+            arrayFilter(c -> c.4 = '' OR c.4 = ownership, clears) AS cleared,
+            (cleared[-1].1, cleared[-1].2, cleared[-1].3) AS last_clear,
+            multiIf(
+                tier IN ('device', '') AND last_at < last_clear AND lost < last_clear, 0,
+                last_at.1 < life AND joined_late = life AND restarted != life, NULL,
+                last_at.1 < life, if(rows[-1].5 AND tier = 'remote', NULL, 0),
+                last_at < lost, NULL,
+                NOT rows[-1].5, 0,
+                last_at < last_clear, NULL,
+                1) AS state,
+            -- two stored rows with a clear of their source between are no repeat: they are of different eras
+            arrayMap(
+                r -> (r.4, source, r.1, r.2, r.3, r.5, arrayCount(c -> (c.1, c.2, c.3) < (r.1, r.2, r.3), cleared)),
+                rows) AS dated
+        FROM told
+        INNER JOIN marks USING (server, rank, source)
+    ),
+    by_block AS
+    (
+        SELECT
+            server, rank, medium, tier, ownership, group_idx, block,
+            multiIf(countIf(state = 1) > 0, 1, countIf(state IS NULL) > 0, NULL, 0) AS resident,
+            arraySort(groupArrayArray(dated)) AS rows
+        FROM by_source
+        GROUP BY server, rank, medium, tier, ownership, group_idx, block
+    )
+SELECT
+    server, rank, medium, tier, ownership, group_idx, block, resident,
+    arrayCount(r -> r.6, rows) AS stored,
+    length(rows) - stored AS removed,
+    arrayCount(
+        (r, before) -> r.6 AND before.6 AND r.7 = before.7 AND (r.2 != before.2 OR r.3 = before.3),
+        arrayPopFront(rows), arrayPopBack(rows)) AS repeats,
+    rows[-1].1 AS last_time
+FROM by_block;

@@ -6,6 +6,7 @@ import base64
 import json
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,10 @@ from cachemodel.kv_events import (
     AllBlocksCleared,
     BlockRemoved,
     BlockStored,
+    BlockUpdated,
+    CacheCreated,
     DecodeError,
+    Event,
     KVEventBatch,
     UnknownEvent,
     decode_batch,
@@ -66,6 +70,19 @@ events = st.one_of(
     st.builds(BlockRemoved, block_hashes=hashes, medium=text, group_idx=small),
     st.just(AllBlocksCleared()),
 )
+# what only maps have a place for
+newer = st.one_of(
+    st.builds(
+        BlockStored,
+        block_hashes=hashes,
+        lora_id=text | small,
+        cache_salt=text,
+        session_id=text,
+        ownership=text,
+    ),
+    st.builds(BlockRemoved, block_hashes=hashes, ownership=text),
+    st.builds(AllBlocksCleared, ownership=text),
+)
 batches = st.builds(
     KVEventBatch,
     ts=st.floats(0, 4e9),
@@ -79,9 +96,15 @@ def test_what_is_encoded_is_decoded(batch: KVEventBatch, arrays: bool) -> None:
     assert decode_batch(encode_batch(batch, arrays=arrays)) == batch
 
 
+@given(newer)
+def test_newer_fields_are_encoded_in_maps(event: Event) -> None:
+    batch = KVEventBatch(1.0, [event])
+    assert decode_batch(encode_batch(batch)) == batch
+
+
 @given(batches, st.data())
 def test_mutations_raise_nothing_but_decode_errors(batch: KVEventBatch, data: st.DataObject) -> None:
-    payload = bytearray(encode_batch(batch))
+    payload = bytearray(encode_batch(batch, arrays=data.draw(st.booleans())))
     for _ in range(data.draw(st.integers(1, 4))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(payload)))
@@ -124,7 +147,49 @@ def test_array_forms_of_every_age() -> None:
 
 def test_a_map_in_the_place_of_a_position() -> None:
     event = one(["BlockStored", [1], None, [7], 1, None, "GPU", {"cache_salt": "t1", "lora_name": "l"}])
-    assert event == BlockStored([1], None, [7], 1, medium="GPU", lora_name="l", unknown={"cache_salt": "t1"})
+    assert event == BlockStored([1], None, [7], 1, medium="GPU", lora_name="l", cache_salt="t1")
+
+
+def test_sglang_arrays_and_maps_tell_the_same() -> None:
+    """One event for consecutive pages of one token, signed hashes, an adapter's id as text (0.5.23, read not run)."""
+    hashes, tokens = [-1, -(2**63), 5], [11, 12, 13]
+    array = ["BlockStored", hashes, -7, tokens, 1, "adapter-uuid", "CPU_PINNED", "sql"]
+    fields = (
+        "block_hashes",
+        "parent_block_hash",
+        "token_ids",
+        "block_size",
+        "lora_id",
+        "medium",
+        "lora_name",
+    )
+    as_map = {"type": "BlockStored", **dict(zip(fields, array[1:], strict=True))}
+    expected = BlockStored([2**64 - 1, 2**63, 5], 2**64 - 7, tokens, 1, "adapter-uuid", "CPU_PINNED", "sql")
+    assert one(array, 2) == one(as_map, 2) == expected
+    assert decode_batch(pack([1.0, [array], 2])).rank == 2
+    named = [*array[:7], {"lora_name": "sql", "cache_salt": "t", "session_id": "chat-1"}]
+    assert one(named, None) == replace(expected, cache_salt="t", session_id="chat-1")
+
+
+def test_bigrams_count_as_the_tokens_they_begin_with() -> None:
+    event = one(["BlockStored", [1, 2], None, [[7, 8], [8, 9], [9, 10], [10, 11]], 2])
+    assert isinstance(event, BlockStored)
+    assert (event.token_count, event.is_bigram, event.is_placeholder) == (4, True, False)
+
+
+def test_a_placeholder_tells_nothing_of_its_place() -> None:
+    bare = {"type": "BlockStored", "block_hashes": [1, 2], "token_ids": [], "block_size": 0, "medium": "CPU"}
+    for wire, placeholder in ((bare, True), ({**bare, "parent_block_hash": 3}, False)):
+        event = one(wire)
+        assert isinstance(event, BlockStored)
+        assert event.is_placeholder is placeholder
+
+
+def test_what_other_wires_tell_has_no_form_in_a_batch() -> None:
+    for event in (CacheCreated([1, 2]), BlockUpdated(1, medium="cache_level=1")):
+        for arrays in (False, True):
+            with pytest.raises(ValueError, match="no form in a batch"):
+                encode_batch(KVEventBatch(1.0, [event]), arrays=arrays)
 
 
 def test_batches_as_maps() -> None:
@@ -136,7 +201,7 @@ def test_batches_as_maps() -> None:
 
 def test_unknown_fields_and_events_are_kept() -> None:
     stored = one({"type": "BlockStored", "block_hashes": [1], "locality": "LOCAL", "session_id": "s"})
-    assert stored == BlockStored([1], unknown={"locality": "LOCAL", "session_id": "s"})
+    assert stored == BlockStored([1], session_id="s", unknown={"locality": "LOCAL"})
     assert one({"type": "BlockMoved", "from": 1}) == UnknownEvent("BlockMoved", {"from": 1})
     assert one(["BlockMoved", 1]) == UnknownEvent("BlockMoved", {"position_0": 1})
 

@@ -24,7 +24,7 @@ def recorded(file: Path) -> list[Frames]:
 class Publisher:
     """PUB and ROUTER. connect_to: the PUB connects to a subscriber that listens there, else it binds a free port.
 
-    buffer: how many messages can be replayed; old_replies: replies without a topic, as before vLLM 0.26.
+    buffer: how many messages can be replayed; old_replies: replies without a topic: SGLang, vLLM before 0.26.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Publisher:
         self.replay = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
         self.buffer: deque[Frames] = deque(maxlen=buffer)
         self.requests: list[int] = []
+        self.silent = False  # takes requests for replay and does not answer
         self._old_replies = old_replies
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -68,6 +69,8 @@ class Publisher:
             client, empty, start = self._router.recv_multipart()
             first = int.from_bytes(start, "big")
             self.requests.append(first)
+            if self.silent:
+                continue
             for topic, seq, payload in [frames[:3] for frames in list(self.buffer) if len(frames) >= 3]:
                 if int.from_bytes(seq, "big") >= first:
                     head = [client, empty] if self._old_replies else [client, empty, topic]

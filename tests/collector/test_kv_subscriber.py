@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from cachemodel.errors import UserError
 from cachemodel.kv_events import AllBlocksCleared, BlockStored, KVEventBatch, encode_batch
+from cachemodel.kv_events.media import pseudonym
+from collector.kv_rows import depth_key
 from collector.kv_stream import KvStream, Message, Position
 from collector.kv_subscriber import KvEndpoint, KvSubscriber, of_rank, publisher_connects
 from collector.resume import Stored
@@ -100,7 +103,9 @@ def test_the_recorded_run(messages: list[Frames], subscribe: Subscribe, spool: S
     )
     assert {row["token_count"] for row in stored} == {32}
     assert {(row["source"], row["rank"], row["medium"]) for row in stored} == {("kv@tiny", 0, "GPU")}
-    assert {row["extra_keys"] for row in stored} >= {"", '["tenant-1"]'}
+    salted = {row["extra_keys"] for row in stored if "extra_keys" in row}
+    assert salted == {f'["{pseudonym(salt)}"]' for salt in ("tenant-0", "tenant-1")}
+    assert not any("tenant" in json.dumps(row) for row in rows)
     assert not any("token_ids" in json.dumps(row) for row in rows)
     order = [(row["epoch"], row["seq"], row["pos"]) for row in rows]
     assert order == sorted(order)
@@ -195,16 +200,68 @@ def test_without_a_replay_socket_gaps_stay(
     assert "no replay socket given" in subscriber.status().detail
 
 
-def test_a_replay_socket_that_does_not_answer(
+@pytest.mark.parametrize("there", [False, True], ids=["nobody listens", "who listens is silent"])
+def test_a_replay_socket_that_does_not_answer_is_left_alone(
+    there: bool, messages: list[Frames], subscribe: Subscribe, spool: Spool
+) -> None:
+    """Live events would wait for its answer at every gap."""
+    with Publisher() as publisher, socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1] if there else 1
+        subscriber = subscribe(publisher, replay=f"tcp://127.0.0.1:{port}", replay_timeout_s=0.1)
+        publisher.wait_for_subscriber()
+        publisher.send(messages, lose=[10, 20, 30])
+        taken(subscriber, messages=241)
+    status = subscriber.status()
+    assert (status.counts["replays_unanswered"], status.counts["replays_put_off"]) == (1, 3)
+    assert summary(take(spool, "kv_events"))["gap"] == 3
+    assert "does not answer" in status.detail
+
+
+def test_a_replay_socket_that_comes_back_is_asked_again(
     messages: list[Frames], subscribe: Subscribe, spool: Spool
 ) -> None:
     with Publisher() as publisher:
-        subscriber = subscribe(publisher, replay="tcp://127.0.0.1:1", replay_timeout_s=0.1)
+        publisher.silent = True
+        subscriber = subscribe(publisher, replay_timeout_s=0.1, replay_pause_s=0.01)
         publisher.wait_for_subscriber()
+        taken(subscriber, replays_unanswered=1)
+        publisher.silent = False
+        time.sleep(0.05)  # longer than the pause
         publisher.send(messages, lose=[10])
-        taken(subscriber, messages=243)
-    assert subscriber.status().counts["replays_unanswered"] == 2
-    assert summary(take(spool, "kv_events"))["gap"] == 1
+        taken(subscriber, messages=244)
+    assert summary(take(spool, "kv_events")) == RUN1
+    assert "does not answer" not in subscriber.status().detail
+
+
+def test_sglang_speaks_the_same_frames(subscribe: Subscribe, spool: Spool) -> None:
+    """Read, not run live: no topic, replies without one, batches of three, signed hashes, a page of one token."""
+    page = ["BlockStored", [-5, -4, -3], None, [7, 8, 9], 1, None, "GPU"]
+    new_page = {"type": "BlockStored", "block_hashes": [-2], "parent_block_hash": -3, "token_ids": [10]}
+    new_page |= {"block_size": 1, "medium": "CPU_PINNED", "cache_salt": "tenant-1", "lora_name": "sql"}
+    events = [[page], [new_page], [{"type": "BlockRemoved", "block_hashes": [-3], "medium": "GPU"}]]
+    sent = [
+        [b"", n.to_bytes(8, "big"), msgspec.msgpack.encode([1.7e9 + n, batch, 3])]
+        for n, batch in enumerate(events)
+    ]
+    with Publisher(old_replies=True) as publisher:
+        subscriber = subscribe(publisher)
+        publisher.wait_for_subscriber()
+        wait_until(lambda: publisher.requests)
+        publisher.send(sent, lose=[0, 1])
+        taken(subscriber, messages=3)
+    rows = take(spool, "kv_events")
+    assert [
+        (row["action"], 2**64 - row["block"], row["depth"], row["tier"], row["rank"]) for row in rows
+    ] == [
+        ("stored", 5, 0, "device", 3),
+        ("stored", 4, 1, "device", 3),
+        ("stored", 3, 2, "device", 3),
+        ("stored", 2, 3, "host", 3),
+        ("removed", 3, 2, "device", 3),
+    ]
+    assert {row["source"] for row in rows} == {""}
+    assert (rows[3]["medium"], rows[3]["lora_name"], rows[3]["token_count"]) == ("CPU_PINNED", "sql", 1)
+    assert rows[3]["extra_keys"] == f'["{pseudonym("tenant-1")}"]'
 
 
 def test_a_restart_begins_a_new_life(messages: list[Frames], subscribe: Subscribe, spool: Spool) -> None:
@@ -375,7 +432,7 @@ def test_depth_is_unknown_below_an_unknown_parent() -> None:
 
 
 def test_memory_for_depths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.kv_stream.MAX_DEPTHS", 3)
+    monkeypatch.setattr("collector.kv_rows.MAX_DEPTHS", 3)
     stream = KvStream("s", "", 0)
     stream.take(Message.read(0, batch(1.5e9, 1, 2, 3), 0.0))
     stream.take(Message.read(1, batch(1.5e9 + 1, 4, parent=1), 0.0))
@@ -407,6 +464,13 @@ def test_an_address_in_use_is_said(subscribe: Subscribe) -> None:
 )
 def test_who_binds(endpoint: str, connects: bool) -> None:
     assert publisher_connects(endpoint) is connects
+
+
+def test_who_binds_with_sglang() -> None:
+    assert publisher_connects("tcp://0.0.0.0:5557") is True
+    assert publisher_connects("tcp://0.0.0.0:5557", any_ipv4_binds=True) is False
+    assert publisher_connects("tcp://*:5557", bind=False) is True
+    assert publisher_connects("tcp://host:5557", bind=True) is False
 
 
 def test_ranks_are_on_consecutive_ports() -> None:
@@ -448,3 +512,24 @@ def test_an_event_without_blocks_costs_nothing_but_itself() -> None:
     stream = KvStream("s", "topic", 0)
     entries = stream.take(Message.read(0, encode_batch(odd), 1.8e9))
     assert [entry.rows for entry in entries] == [1]
+
+
+def test_the_store_tells_depths_by_group(db: Any) -> None:
+    rows = [
+        {"block": 2**64 - 1, "depth": 5, "group_idx": None},
+        {"block": 2**64 - 1, "depth": 2, "group_idx": 3},
+        {"block": 7, "depth": 0, "group_idx": 0},
+    ]
+    shared = {
+        "time": 1.8e9,
+        "server": "s",
+        "source": "t",
+        "rank": 0,
+        "epoch": 1.8e9,
+        "pos": 1,
+        "action": "stored",
+    }
+    lines = [json.dumps(shared | row | {"seq": seq}) for seq, row in enumerate(rows)]
+    db.client.raw_insert("kv_events", insert_block="\n".join(lines).encode(), fmt="JSONEachRow")
+    position = Stored(lambda: connect(db.dsn)).kv_positions("s", 0)["t"]
+    assert position.depths == {depth_key(2**64 - 1, None): 5, depth_key(2**64 - 1, 3): 2, depth_key(7, 0): 0}

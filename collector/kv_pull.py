@@ -1,0 +1,181 @@
+"""Drains the KV-cache events of a TensorRT-LLM server over HTTP. Read, not run live.
+
+`POST /kv_cache_events` gives what has happened since somebody asked last, and forgets it: with two readers each gets a
+part. So this runs only where a person asked for it. What the server dropped before it was read (its buffer has
+`event_buffer_max_size` events) or what others took shows as a gap in the event ids; nothing can be replayed. An id that
+comes again after a later one tells of a restart. The server tells no times: an event's time here is that of its answer.
+
+Source: tensorrt_llm/serve/openai_server.py; NVIDIA/TensorRT-LLM docs/source/features/kvcache.md.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from urllib.parse import urlsplit
+
+from cachemodel.errors import UserError
+from cachemodel.kv_events import KVEventBatch
+from cachemodel.kv_events.trtllm import Drain, Drained
+from collector.kv_stream import KvStream, Message, Position
+from collector.sink import Entry, Sink
+from collector.source import FAILING, RUNNING, WAITING, ThreadSource
+
+PATH = "/kv_cache_events"
+SOURCE = "kv_cache_events"
+"""What stands in the rows as their source."""
+MAX_BYTES = 64 << 20
+_MAX_WAIT_S = 60.0
+_ENTRY_ROWS = 20_000
+_COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "unknown")
+
+Positions = Callable[[int], Mapping[str, Position]]
+
+
+class KvPull(ThreadSource):
+    """Drains one server until stopped.
+
+    url: base address of the server. token: bearer token, empty for none. positions: what the store knows of a rank's
+    streams by source, asked once a rank, for rank 0 before anything is drained; it lets a life of the server go on
+    across restarts of the collector.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        url: str,
+        sink: Sink,
+        *,
+        interval_s: float = 1.0,
+        timeout_s: float = 10.0,
+        token: str = "",
+        positions: Positions = lambda rank: {},
+    ) -> None:
+        super().__init__(f"kv events {server} (drained)", sink)
+        self._server = server
+        self._url = url.rstrip("/") + PATH
+        self._interval_s, self._timeout_s, self._token = interval_s, timeout_s, token
+        self._ask_position = positions
+        self._drain = Drain()
+        self._streams: dict[int, KvStream] = {}
+        self._failures = 0
+
+    def start(self) -> None:
+        """Begin. Raises UserError where the address cannot be one."""
+        parts = urlsplit(self._url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UserError(
+                f"{self._url} is not the address of a server: give one such as http://127.0.0.1:8000"
+            )
+        self.tell(WAITING, f"no event yet from {self._url}")
+        super().start()
+
+    def work(self) -> None:
+        began = time.monotonic()
+        self.poll()
+        wait_s = min(self._interval_s * 2 ** min(self._failures, 6), max(_MAX_WAIT_S, self._interval_s))
+        self._stopping.wait(max(0.0, began + wait_s - time.monotonic()))
+
+    def poll(self) -> None:
+        """Drain once and store what came."""
+        self._stream(0)
+        self.counts["polls"] += 1
+        try:
+            body = post(self._url, self._timeout_s, self._token)
+            items, nameless = self._drain.decode(body)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.counts["failed"] += 1
+            self._failures += 1
+            self.tell(FAILING, f"{self._url}: {error or type(error).__name__}")
+            return
+        self._failures = 0
+        self.counts["malformed"] += nameless
+        for entry in _joined(self._entries(items, time.time())):
+            if not self.deliver([entry]):
+                return
+        self._report()
+
+    def _entries(self, items: Iterable[Drained], received: float) -> Iterator[Entry]:
+        for item in items:
+            ts = round(received, 6)
+            batch = None if item.error else KVEventBatch(ts, item.events, item.rank)
+            yield from self._stream(item.rank or 0).take(
+                Message(item.event_id, received, ts, batch, item.error)
+            )
+
+    def _stream(self, rank: int) -> KvStream:
+        stream = self._streams.get(rank)
+        if stream is None:
+            try:
+                position = self._ask_position(rank).get(SOURCE)
+            except Exception:
+                if not rank:
+                    raise  # nothing is drained yet: it is tried again
+                self.counts["positions_unknown"] += 1
+                position = None
+            stream = self._streams[rank] = KvStream(self._server, SOURCE, rank, position)
+        return stream
+
+    def _report(self) -> None:
+        totals = {name: sum(s.counts[name] for s in self._streams.values()) for name in _COUNTED}
+        self.counts.update({name: total - self.counts[name] for name, total in totals.items()})
+        if not totals["messages"]:
+            # also what a server answers that has no event buffer, or publishes over ZeroMQ instead
+            self.tell(
+                WAITING,
+                f"{self._url} answers, without an event so far: it needs kv_cache_config.event_buffer_max_size > 0",
+            )
+            return
+        missing = (
+            f", {totals['missing']} missing: dropped, or read by somebody else" if totals["missing"] else ""
+        )
+        last = max(stream.last for stream in self._streams.values())
+        self.tell(
+            RUNNING, f"{totals['messages']} events, last number {last}{missing}; times are those of reading"
+        )
+
+
+def post(url: str, timeout_s: float, token: str = "") -> bytes:
+    """The whole body of the answer to an empty POST.
+
+    Raises OSError, http.client.HTTPException or ValueError, whose text says why there is none.
+    """
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+    headers = {"User-Agent": "hitmap", "Connection": "close", "Content-Type": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    deadline = time.monotonic() + timeout_s
+    try:
+        connection.request("POST", parts.path, body=b"", headers=headers)
+        answer = connection.getresponse()
+        if answer.status in (401, 403):
+            raise ValueError(f"HTTP {answer.status}: it wants a key, pass --api-key")
+        if answer.status != 200:
+            raise ValueError(f"HTTP {answer.status}")
+        body = bytearray()
+        while chunk := answer.read1(1 << 16):
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise ValueError(f"the answer is larger than {MAX_BYTES >> 20} MiB")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no whole answer within {timeout_s:g} s")
+        return bytes(body)
+    finally:
+        connection.close()
+
+
+def _joined(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The same rows in fewer entries: nothing is drained twice, so that no single event must be recognised again."""
+    payloads: list[bytes] = []
+    rows = 0
+    for entry in entries:
+        payloads.append(entry.payload)
+        rows += entry.rows
+        if rows >= _ENTRY_ROWS:
+            yield Entry("kv_events", b"".join(payloads), rows)
+            payloads, rows = [], 0
+    if payloads:
+        yield Entry("kv_events", b"".join(payloads), rows)
