@@ -6,9 +6,10 @@ depends on what is known of a request and not on the order in which it came:
 
 * of two spans with one identity (a second replay of a capture) the later in time stands;
 * a span replaces the row of a request that only a log told of;
-* what a server says of a request replaces what a client says of it: two dialects, one request id, one row.
+* what a server says of a request replaces what a client says of it: two dialects, one request id, one row;
+* of the spans of clients and gateways that lie within each other and have one request id the innermost stands.
 
-Usage belongs to the span of the same server with the same request id.
+Usage belongs to the span of the same server with the same request id. It fills in what the span does not say.
 
 A run can be repeated, after a crash anywhere too: what it reads is deleted only after its replacement is visible. For
 the moment in between two versions of a row can be seen together. A batch none of whose requests was seen before, the

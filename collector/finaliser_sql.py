@@ -13,7 +13,7 @@ _BY_SERVER = ", ".join(f"'{dialect.name}'" for dialect in SPAN_DIALECTS if diale
 _COLUMNS = """
     time, server, model, dialect, request_id, span_id,
     ttft_us, e2e_us, queue_us, response_us, prefix_us, host_us, remote_us, prefill_us, decode_us, frontend_us, other_us,
-    prompt_tokens, cached_tokens, device_tokens, host_tokens, remote_tokens, completion_tokens,
+    prompt_tokens, cached_tokens, device_tokens, host_tokens, remote_tokens, created_tokens, completion_tokens,
     client_ttft_us, client_e2e_us, finish_reason, labels"""
 _STAGED = "FROM requests_staged WHERE stage = {run:UInt64}"
 _KEYS_FOUND = "(count(), toUnixTimestamp(min(time)), toUnixTimestamp(max(time)))"
@@ -61,6 +61,7 @@ def stage_spans(dialect: SpanDialect) -> str:
                 Duration AS duration,
                 if(notEmpty(instances) AND by_instance != '', by_instance, by_service) AS server,
                 reinterpretAsUInt64(reverse(unhex(SpanId))) AS span_id,
+                reinterpretAsUInt64(reverse(unhex(ParentSpanId))) AS parent,
                 ScopeName AS scope,
                 SpanAttributes AS a
             FROM otel_traces
@@ -88,37 +89,59 @@ PUBLISH_STAGED = (
 )
 
 
+_TOKENS = (
+    *("prompt_tokens", "cached_tokens", "device_tokens", "host_tokens", "remote_tokens", "created_tokens"),
+    "completion_tokens",
+)
+_CLIENT_TIMES = ("client_ttft_us", "client_e2e_us")
+_LAYERS = ("queue_us", "prefill_us", "decode_us")
+_TEXTS = ("model", "finish_reason")
+# The layers are the server's to tell: its own span's stand, a client's span gives way to the server's word in the
+# response. All three together, since a layer may be part of another one (SGLang's span counts queueing as prefill).
+_USAGE_TELLS_LAYERS = f"""
+    (coalesce({", ".join(f"u.{layer}" for layer in _LAYERS)}) IS NOT NULL AND r.dialect NOT IN ({_BY_SERVER}))"""
+
+
+def _newest(column: str, told: str = "") -> str:
+    """The newest value told of a column of usage (argMax passes over NULL)."""
+    value = f"t.{column}, (received, time)"
+    return f"argMaxIf({value}, {told}) AS {column}" if told else f"argMax({value}) AS {column}"
+
+
 def _with_usage(rows: str) -> str:
-    """Publish rows with the usage of their request: of each figure the newest told (argMax passes over NULL)."""
+    """Publish rows with the usage of their request.
+
+    Tokens: what the response says is what was billed and counted. Times to the first token and to the end: a span's own
+    stand, since it was there; usage fills in where it has none. The rest is derived again from what stands.
+    """
+    counts = [f"coalesce(u.{column}, r.{column}) AS {column}" for column in (*_TOKENS, *_CLIENT_TIMES)]
+    layers = [f"if({_USAGE_TELLS_LAYERS}, u.{layer}, r.{layer}) AS {layer}" for layer in _LAYERS]
+    newest = [_newest(column) for column in (*_TOKENS, *_CLIENT_TIMES, *_LAYERS, "ttft_us", "e2e_us")]
+    newest += [_newest(column, f"t.{column} != ''") for column in _TEXTS]
     return f"""
     INSERT INTO requests ({_COLUMNS}, run)
+    WITH
+        if(r.span_id = 0, coalesce(u.ttft_us, r.ttft_us), coalesce(r.ttft_us, u.ttft_us)) AS ttft,
+        if(r.span_id = 0, coalesce(u.e2e_us, r.e2e_us), coalesce(r.e2e_us, u.e2e_us)) AS e2e,
+        ttft - u.queue_us - u.prefill_us AS frontend
     SELECT
         r.* REPLACE
         (
             if(r.model != '', r.model, u.model) AS model,
-            coalesce(u.prompt_tokens, r.prompt_tokens) AS prompt_tokens,
-            coalesce(u.cached_tokens, r.cached_tokens) AS cached_tokens,
-            coalesce(u.completion_tokens, r.completion_tokens) AS completion_tokens,
             if(u.finish_reason != '', u.finish_reason, r.finish_reason) AS finish_reason,
-            coalesce(u.client_ttft_us, r.client_ttft_us) AS client_ttft_us,
-            coalesce(u.client_e2e_us, r.client_e2e_us) AS client_e2e_us,
-            if(notEmpty(u.labels), u.labels, r.labels) AS labels
+            if(notEmpty(u.labels), u.labels, r.labels) AS labels,
+            {", ".join(counts)},
+            ttft AS ttft_us,
+            e2e AS e2e_us,
+            {", ".join(layers)},
+            if({_USAGE_TELLS_LAYERS}, frontend, r.frontend_us) AS frontend_us,
+            if({_USAGE_TELLS_LAYERS}, e2e - u.queue_us - u.prefill_us - u.decode_us - frontend, r.other_us) AS other_us
         ),
         {{run:UInt64}}
     FROM (SELECT {_COLUMNS} {rows}) AS r
     LEFT ANY JOIN
     (
-        SELECT
-            server,
-            request_id,
-            argMaxIf(t.model, (received, time), t.model != '') AS model,
-            argMax(t.prompt_tokens, (received, time)) AS prompt_tokens,
-            argMax(t.cached_tokens, (received, time)) AS cached_tokens,
-            argMax(t.completion_tokens, (received, time)) AS completion_tokens,
-            argMaxIf(t.finish_reason, (received, time), t.finish_reason != '') AS finish_reason,
-            argMax(t.client_ttft_us, (received, time)) AS client_ttft_us,
-            argMax(t.client_e2e_us, (received, time)) AS client_e2e_us,
-            argMaxIf(t.labels, (received, time), notEmpty(t.labels)) AS labels
+        SELECT server, request_id, {_newest("labels", "notEmpty(t.labels)")}, {", ".join(newest)}
         FROM request_usage AS t
         WHERE key IN (SELECT key {_STAGED})
         GROUP BY server, request_id
@@ -128,18 +151,31 @@ def _with_usage(rows: str) -> str:
 
 PUBLISH_STAGED_WITH_USAGE = _with_usage(_STAGED)
 
-# Of rows of one identity the latest in time stands, the newly read before the one that stood (run 0 sorts first).
+# Of rows of one identity the latest in time stands, the newly read before the one that stood (run 0 sorts first). Of
+# the spans that a client, a library and a gateway made of one call the innermost stands: the one within which no other
+# starts.
 PUBLISH_STANDING = _with_usage(f"""
     FROM
     (
         SELECT
             *,
-            row_number() OVER (PARTITION BY server, request_id, span_id ORDER BY time DESC, run) AS version,
-            max(span_id != 0) OVER (PARTITION BY server, request_id) AS has_span,
-            max(dialect IN ({_BY_SERVER})) OVER (PARTITION BY request_id) AS told_by_server
-        {_STAGED}
+            leadInFrame(toNullable(time)) OVER (
+                PARTITION BY request_id, by_client ORDER BY time, e2e_us DESC, span_id
+                ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS next_at,
+            by_client AND ifNull(next_at <= time + toIntervalMicrosecond(ifNull(e2e_us, 0)), false) AS holds_another
+        FROM
+        (
+            SELECT
+                *,
+                dialect NOT IN ({_BY_SERVER}) AND span_id != 0 AS by_client,
+                row_number() OVER (PARTITION BY server, request_id, span_id ORDER BY time DESC, run) AS version,
+                max(span_id != 0) OVER (PARTITION BY server, request_id) AS has_span,
+                max(dialect IN ({_BY_SERVER})) OVER (PARTITION BY request_id) AS told_by_server
+            {_STAGED}
+        )
+        WHERE version = 1
     )
-    WHERE version = 1 AND multiIf(dialect IN ({_BY_SERVER}), true, span_id = 0, NOT has_span, NOT told_by_server)
+    WHERE multiIf(dialect IN ({_BY_SERVER}), true, span_id = 0, NOT has_span, NOT told_by_server AND NOT holds_another)
 """)
 
 # The days of the rows to delete, with the range of each; a delete confined to a day leaves the parts of others alone.

@@ -47,6 +47,8 @@ def test_recorded_log(run1: Path) -> None:
     assert first.request_id == "chatcmpl-r1-shared-0001"
     assert (first.time, first.client_ttft_us, first.client_e2e_us) == (1795953914.379837, 388_045, 1_918_512)
     assert (first.model, first.finish_reason, first.labels) == ("tiny-llama", "length", {"phase": "shared"})
+    assert (first.queue_us, first.prefill_us, first.decode_us) == (43, 361_811, 1_533_143)
+    assert (first.created_tokens, first.ttft_us, first.e2e_us) == (352, None, None)
 
 
 def test_no_text_is_kept(run1: Path) -> None:
@@ -124,6 +126,54 @@ def test_response_of_gemini() -> None:
     assert (row.prompt_tokens, row.cached_tokens, row.completion_tokens) == (100, 60, 12)
 
 
+def test_response_of_sglang_and_of_bedrock() -> None:
+    meta = {"id": "g1", "finish_reason": {"type": "length"}, "prompt_tokens": 9, "cached_tokens": 2}
+    row = parsed({"time": NOW_S, "response": {"text": "hi", "meta_info": {**meta, "e2e_latency": 0.5}}})
+    assert (row.request_id, row.finish_reason, row.e2e_us) == ("g1", "length", 500_000)
+    assert (row.prompt_tokens, row.cached_tokens) == (9, 2)
+    response = {
+        **{"ResponseMetadata": {"RequestId": "b1"}, "stopReason": "end_turn", "metrics": {"latencyMs": 551}},
+        "usage": {"inputTokens": 4, "cacheReadInputTokens": 60, "outputTokens": 2},
+    }
+    row = parsed({"time": NOW_S, "response": response})
+    assert (row.request_id, row.finish_reason, row.prompt_tokens, row.e2e_us) == (
+        "b1",
+        "end_turn",
+        64,
+        551_000,
+    )
+
+
+def test_response_of_a_batch() -> None:
+    body = {"id": "chatcmpl-1", "created": NOW_S, "usage": {"prompt_tokens": 5, "completion_tokens": 1}}
+    row = parsed({"id": "batch_req_1", "custom_id": "x", "response": {"status_code": 200, "body": body}})
+    assert (row.request_id, row.time, row.prompt_tokens) == ("chatcmpl-1", NOW_S, 5)
+
+
+CHUNKS = [
+    {"id": "c1", "model": "m", "created": NOW_S, "choices": [{"delta": {"content": "secret"}}]},
+    {"id": "c1", "choices": [{"delta": {}, "finish_reason": "stop"}]},
+    {"id": "c1", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 2}},
+]
+
+
+@pytest.mark.parametrize(
+    "streamed",
+    [CHUNKS, "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in CHUNKS) + "data: [DONE]\n\n"],
+    ids=["chunks", "text"],
+)
+def test_streamed_response(streamed: Any) -> None:
+    row = parsed({"response": streamed, "ttft_s": 0.25})
+    assert (row.request_id, row.model, row.finish_reason, row.time) == ("c1", "m", "stop", NOW_S)
+    assert (row.prompt_tokens, row.completion_tokens, row.client_ttft_us) == (10, 2, 250_000)
+    assert b"secret" not in row.entry().payload
+
+
+@pytest.mark.parametrize("response", ["plain text", [], {}, None, 5, ["no chunk", None, {}]])
+def test_a_record_whose_response_tells_nothing_speaks_for_itself(response: Any) -> None:
+    assert record({"prompt_tokens": 10}, response=response).prompt_tokens == 10
+
+
 def test_labels_are_short_scalars() -> None:
     fields = {"phase": "p", "arm": 2, "tenant": True, "tag": "x" * 257, "template": ["no"], "experiment": ""}
     assert record({}, **fields).labels == {"phase": "p", "arm": "2", "tenant": "true"}
@@ -170,7 +220,8 @@ json_values = st.recursive(
 NAMES = (
     "id response_id response usage usageMetadata choices candidates finish_reason stop_reason model body time"
     " created sent_unix_ns ttft_s total_s phase client_aborted prompt_tokens input_tokens prompt_tokens_details"
-    " cache_read_input_tokens promptTokenCount"
+    " cache_read_input_tokens promptTokenCount timings cache_n prompt_n prompt_ms metrics queue_time_ms meta_info"
+    " cached_tokens_details device sglext usageDetails input total message delta"
 )
 fields = st.sampled_from(NAMES.split())
 nested = st.dictionaries(fields, json_values | st.dictionaries(fields, json_values), max_size=8)
@@ -181,8 +232,12 @@ def test_any_object_makes_a_row_that_can_be_written_or_a_reason(drawn: dict[str,
     row = parse_line(json.dumps(drawn).encode(), "s", NOW_S)
     if isinstance(row, UsageRow):
         told = json.loads(row.entry().payload)
-        counts = [told[name] for name in ("prompt_tokens", "cached_tokens", "completion_tokens")]
+        counts = [value for name, value in told.items() if name.endswith("_tokens")]
+        assert len(counts) == 7
         assert all(value is None or 0 <= value < 2**32 for value in counts)
+        times = [value for name, value in told.items() if name.endswith("_us")]
+        assert len(times) == 7
+        assert all(value is None or 0 <= value <= 10**12 for value in times)
 
 
 @given(st.binary(max_size=200))

@@ -1,16 +1,15 @@
--- OpenTelemetry's GenAI conventions (semantic-conventions-genai) and the spellings that came before them. Their spans
--- are made by clients and gateways: times are as those saw them, and the split into layers is there only where the
--- instrumentation adds gen_ai.latency.* (the names vLLM and SGLang use).
---
--- Input tokens: the conventions want cached tokens included. Anthropic's API leaves them out, and some instrumentations
--- pass its number on. That is certain where the parts exceed the whole; otherwise it is assumed for Anthropic under the
--- spelling older than the rule, except from the package that is known to add them up.
+-- What clients and gateways tell of a call to a model: OpenTelemetry's GenAI conventions, OpenLLMetry's older spellings,
+-- OpenInference. The names, and what an input count includes, are in words.py. Times are as whoever made the span saw
+-- them; the split into layers is there only where the instrumentation adds gen_ai.latency.* (the names vLLM and SGLang
+-- use). A span is a request if it says that it called a model: agents and tools count the same tokens once more. A span
+-- around one that the SDK made of the same call gives way to it: it may lack the response id by which rows are told to be
+-- one. Both are in one export: the inner ends just before the outer.
 WITH (names -> arrayFirst(text -> text != '', arrayMap(name -> a[name], names))) AS first
 SELECT
     *,
     ttft_us - queue_us - prefill_us AS frontend_us,
     e2e_us - queue_us - prefill_us - decode_us - frontend_us AS other_us,
-    tokens(if(parts > input OR exclusive, input + parts, input)) AS prompt_tokens
+    tokens({prompt}) AS prompt_tokens
 FROM
 (
     SELECT
@@ -27,8 +26,15 @@ FROM
         micros(decode) AS decode_us,
         ifNull(cached, 0) + ifNull(written, 0) AS parts,
         input,
+        output,
+        total,
+        cached,
+        written,
+        reasoning,
         exclusive,
+        openinference,
         tokens(cached) AS cached_tokens,
+        tokens(written) AS created_tokens,
         tokens(output) AS completion_tokens
     FROM
     (
@@ -37,27 +43,29 @@ FROM
             server,
             span_id,
             duration,
-            first(['gen_ai.response.model', 'gen_ai.request.model']) AS model,
-            first(['gen_ai.response.id', 'gen_ai.request.id']) AS request_id,
-            trim(BOTH '[]" ' FROM splitByChar(',', a['gen_ai.response.finish_reasons'])[1]) AS finish_reason,
-            toFloat64OrNull(first(['gen_ai.latency.time_to_first_token', 'gen_ai.server.time_to_first_token',
-                'gen_ai.response.time_to_first_chunk'])) AS ttft,
-            toFloat64OrNull(a['gen_ai.latency.e2e']) AS e2e,
-            toFloat64OrNull(a['gen_ai.latency.time_in_queue']) AS queue,
-            toFloat64OrNull(a['gen_ai.latency.time_in_model_prefill']) AS prefill,
-            toFloat64OrNull(a['gen_ai.latency.time_in_model_decode']) AS decode,
-            toFloat64OrNull(first(['gen_ai.usage.input_tokens', 'gen_ai.usage.prompt_tokens'])) AS input,
-            toFloat64OrNull(first(['gen_ai.usage.output_tokens', 'gen_ai.usage.completion_tokens'])) AS output,
-            toFloat64OrNull(first(['gen_ai.usage.cache_read.input_tokens', 'gen_ai.usage.cache_read_input_tokens',
-                'gen_ai.usage.cached_tokens', 'gen_ai.usage.input_tokens.cached'])) AS cached,
-            toFloat64OrNull(first(['gen_ai.usage.cache_creation.input_tokens',
-                'gen_ai.usage.cache_creation_input_tokens'])) AS written,
-            lower(first(['gen_ai.provider.name', 'gen_ai.system'])) = 'anthropic'
-                AND NOT hasAny(mapKeys(a), ['gen_ai.usage.cache_read.input_tokens',
-                    'gen_ai.usage.cache_creation.input_tokens'])
-                AND scope != 'opentelemetry.instrumentation.anthropic' AS exclusive
+            {model} AS model,
+            {request_id} AS request_id,
+            trim(BOTH '[]" ' FROM splitByChar(',', {finish})[1]) AS finish_reason,
+            {ttft} AS ttft,
+            {e2e} AS e2e,
+            {queue} AS queue,
+            {prefill} AS prefill,
+            {decode} AS decode,
+            {input} AS input,
+            {output} AS output,
+            {total} AS total,
+            {cached} AS cached,
+            {written} AS written,
+            {reasoning} AS reasoning,
+            {exclusive} AS exclusive,
+            a['openinference.span.kind'] != '' AS openinference
         FROM spans
-        WHERE a['gen_ai.operation.name'] IN ('chat', 'text_completion', 'generate_content')
-            OR a['llm.request.type'] IN ('chat', 'completion')
+        WHERE
+            (
+                a['gen_ai.operation.name'] IN ('chat', 'text_completion', 'generate_content')
+                OR a['llm.request.type'] IN ('chat', 'completion')
+                OR a['openinference.span.kind'] = 'LLM'
+            )
+            AND span_id NOT IN (SELECT parent FROM spans WHERE scope IN {traced_sdks})
     )
 )

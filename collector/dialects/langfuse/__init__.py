@@ -1,0 +1,1 @@
+"""Spans of Langfuse's SDK: generations, with their usage as JSON in one attribute."""
