@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cachemodel.errors import UserError
-from collector.detection import Detection, KvSource, Probe
+from collector.detection import Detection, KvSource, Probe, Visit
 from collector.dialects.detectors import DETECTORS, KNOWN
 from collector.kv_subscriber import KvEndpoint, KvSubscriber, of_rank, publisher_connects
 from collector.log_tail import LogTail, ServerLogTail
@@ -30,13 +30,13 @@ def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317") -> Dete
     Raises UserError where nothing answers, a key is wanted or the answer is no server that hitmap knows.
     """
     probe = Probe(url, api_key)
-    status = probe.get("/metrics").status
-    if status in (401, 403):
-        raise UserError(f"{probe.url}/metrics wants a key (HTTP {status}): pass --api-key")
-    for detector in DETECTORS:
-        detection = detector(probe, otlp)
-        if detection is not None:
-            return detection
+    found = (detector(probe, otlp) for detector in DETECTORS)
+    detection = next((detection for detection in found if detection), None)
+    for address, status in probe.locked.items():
+        if detection is None or address == detection.metrics_url:
+            raise UserError(f"{address} wants a key (HTTP {status}): pass --api-key")
+    if detection is not None:
+        return detection
     raise UserError(
         f"{probe.url} answers, but not as a server hitmap knows ({KNOWN}): give the address its API is at, such as "
         "http://127.0.0.1:8000"
@@ -77,13 +77,11 @@ class Attachment:
         self.options = options
         self._sink = sink
         self.sources: list[Source] = []
+        visit = Visit(options.server, options.api_key, options.interval_s, sink, stored)
         if detection.metrics_url:
             target = Target(options.server, detection.metrics_url, options.interval_s, token=options.api_key)
-            samples = partial(stored.samples, options.server) if stored else dict
-            self.sources.append(Scraper(target, detection.resolve, sink, samples))
-        for door in detection.doors:
-            if options.drain or not door.drains:
-                self.sources.append(door.open(options.server, options.api_key, options.interval_s, sink))
+            self.sources.append(Scraper(target, detection.resolve, sink, visit.samples))
+        self.sources += [door.open(visit) for door in detection.doors if options.drain or not door.drains]
         for endpoint in kv_endpoints(detection, options):
             positions = partial(stored.kv_positions, endpoint.server, endpoint.rank) if stored else dict
             self.sources.append(KvSubscriber(endpoint, sink, positions))
@@ -94,9 +92,9 @@ class Attachment:
                 raise UserError(
                     f"{options.server}: the log of a {detection.kind} server is not understood: leave it out"
                 )
-            self.sources.append(
-                ServerLogTail(options.server_log, options.server, detection.log_reader(options.server), sink)
-            )
+            read_line = detection.log_reader(options.server)
+            position = partial(stored.log_position, options.server) if stored else lambda: None
+            self.sources.append(ServerLogTail(options.server_log, options.server, read_line, sink, position))
 
     def start(self) -> None:
         """Register the server and its other names and start every source; none stays running where one cannot start."""
@@ -140,7 +138,8 @@ def kv_endpoints(detection: Detection, options: AttachOptions) -> list[KvEndpoin
     host = urlsplit(detection.url).hostname or "127.0.0.1"
     found = []
     for source in sources:
-        bind = publisher_connects(source.events) if options.kv_bind is None else options.kv_bind
+        connects = publisher_connects(source.events) if source.connects is None else source.connects
+        bind = connects if options.kv_bind is None else options.kv_bind
         events = source.events if bind else _reachable(source.events, host)
         found.append(
             KvEndpoint(
@@ -178,7 +177,7 @@ def _server(detection: Detection, name: str) -> Entry:
         "url": detection.url,
         "models": detection.models,
         "facts": dict(detection.facts),
-        "signals": [(c.signal, c.seen, c.evidence, c.flag) for c in detection.capabilities],
+        "signals": [asdict(capability) for capability in detection.capabilities],
         "notes": detection.notes,
     }
     return Entry("servers", msgspec.json.encode(row) + b"\n", 1)

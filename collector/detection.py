@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cachemodel.errors import UserError
 from collector.fetch import FetchError, Response, get
-from collector.series import Resolver
+from collector.series import LastSample, Resolver
 from collector.sink import Entry, Sink
 from collector.source import Source
+
+if TYPE_CHECKING:
+    from collector.kv_stream import Position
+    from collector.resume import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +32,49 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class KvSource:
-    """A publisher of KV events as the server names it. topic: empty where it publishes under none."""
+    """A publisher of KV events as the server names it. topic: empty where it publishes under none; connects: whether it
+    connects to who listens at `events`, None where vLLM's rule tells."""
 
     rank: int
     events: str
     replay: str
     topic: str
+    connects: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What a source needs that is opened for a server of that name.
+
+    token: bearer token, empty for none. interval_s: between polls. stored: lets it take up what an earlier run left
+    off, None where that is not known.
+    """
+
+    server: str
+    token: str
+    interval_s: float
+    sink: Sink
+    stored: Stored | None = None
+
+    def samples(self) -> Mapping[int, LastSample]:
+        """The newest samples of the server's series that are stored, by fingerprint."""
+        return self.stored.samples(self.server) if self.stored else {}
+
+    def kv_positions(self, rank: int) -> Mapping[str, Position]:
+        """Where the KV streams of a rank stand in the store, by source."""
+        return self.stored.kv_positions(self.server, rank) if self.stored else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
     """Another way into a server than /metrics, KV events and OTLP, such as an endpoint to poll.
 
-    open: makes the source, from the server's name, its bearer token (empty for none), the seconds between polls and
-    the sink. drains: whether reading takes the data from whoever else reads there, so that it wants consent.
+    open: makes the source. drains: whether reading takes the data from whoever else reads there, so that it wants
+    consent.
     """
 
     name: str
-    open: Callable[[str, str, float, Sink], Source]
+    open: Callable[[Visit], Source]
     drains: bool = False
 
 
@@ -100,10 +129,21 @@ class Probe:
                 raise UserError(f"{self.url}: {error}; is the server up, and is this its address?") from error
         return self._answers[path]
 
+    @property
+    def locked(self) -> dict[str, int]:
+        """The addresses asked so far that want a key, with the status that said so."""
+        statuses = {self.url + path: answer.status for path, answer in self._answers.items()}
+        return {address: status for address, status in statuses.items() if status in (401, 403)}
+
     def text(self, path: str) -> bytes:
         """The body; empty for any status but 200."""
         answer = self.get(path)
         return answer.body if answer.status == 200 else b""
+
+    def models(self) -> list[dict[str, Any]]:
+        """The models of /v1/models, each as the server describes it."""
+        data = self.json("/v1/models").get("data")
+        return [model for model in data if isinstance(model, dict)] if isinstance(data, list) else []
 
     def json(self, path: str) -> dict[str, Any]:
         """The body as a JSON object; empty where it is anything else."""

@@ -13,11 +13,13 @@ from collector.source import FAILING, RUNNING, SourceStatus, ThreadSource
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 
+Found = Callable[[str, Detection], None]
 
-class Joining(ThreadSource):
+
+class Joining:
     """A server by its address, attached once it is recognised.
 
-    otlp: where its spans would be received. found: told what it is when that is known.
+    otlp: where its spans would be received. found: told the server's name and what it is when that is known.
     """
 
     def __init__(
@@ -28,19 +30,44 @@ class Joining(ThreadSource):
         stored: Stored | None = None,
         *,
         otlp: str = "127.0.0.1:4317",
-        found: Callable[[str, Detection], None] = lambda _server, _detection: None,
+        found: Found = lambda _server, _detection: None,
+    ) -> None:
+        self._search = _Search(url, options, sink, stored, otlp, found)
+
+    def start(self) -> None:
+        """Begin to look for the server."""
+        self._search.start()
+
+    def stop(self) -> None:
+        """Stop looking, or the sources of the server that was found."""
+        self._search.stop()
+        if self._search.attachment:
+            self._search.attachment.stop()
+
+    def status(self) -> list[SourceStatus]:
+        """How the server fares: its sources once it is attached, before that the search."""
+        attachment = self._search.attachment
+        return attachment.status() if attachment else [self._search.status()]
+
+
+class _Search(ThreadSource):
+    def __init__(
+        self,
+        url: str,
+        options: AttachOptions,
+        sink: Sink,
+        stored: Stored | None,
+        otlp: str,
+        found: Found,
     ) -> None:
         super().__init__(f"server {options.server}", sink)
-        self._url = url
-        self._options = options
-        self._stored = stored
-        self._otlp = otlp
-        self._found = found
-        self._attachment: Attachment | None = None
+        self.attachment: Attachment | None = None
+        self._url, self._options, self._stored = url, options, stored
+        self._otlp, self._found = otlp, found
         self._wait_s = FIRST_WAIT_S
 
     def work(self) -> None:
-        if self._attachment:
+        if self.attachment:
             self._stopping.wait()
             return
         try:
@@ -48,21 +75,13 @@ class Joining(ThreadSource):
             attachment = Attachment(detection, self._options, self._sink, self._stored)
             attachment.start()
         except UserError as error:
-            self.tell(FAILING, f"{error}; tried again every {LONGEST_WAIT_S:.0f} s at least")
+            self.tell(FAILING, f"{error}; looking for it until it answers")
             self._stopping.wait(self._wait_s)
             self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
             return
-        self._attachment = attachment
+        self.attachment = attachment
+        self.tell(RUNNING, f"{detection.kind} {detection.version}".strip())
         if self._stopping.is_set():  # told to while it was looking
             attachment.stop()
-        self.tell(RUNNING, f"{detection.kind} {detection.version}".strip())
-        self._found(self._options.server, detection)
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        super().stop(timeout_s)
-        if self._attachment:
-            self._attachment.stop()
-
-    def statuses(self) -> list[SourceStatus]:
-        """How the server fares: its sources once it is attached, before that the search."""
-        return self._attachment.status() if self._attachment else [self.status()]
+        else:
+            self._found(self._options.server, detection)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from collector.detection import LineReader
 from collector.request_log import MAX_LINE_BYTES, TOO_LONG, Rejected, parse_line
@@ -16,6 +16,25 @@ from collector.source import RUNNING, WAITING, ThreadSource
 CHUNK_BYTES = 1 << 20
 POLL_S = 0.2
 CUT_OFF = "line was cut off"
+_NEWEST_BYTES = 1 << 16
+
+
+class LogPosition(NamedTuple):
+    """A line of a log: when it was written (Unix seconds), and how long the process had run by then."""
+
+    time_s: float
+    uptime_us: int
+
+
+@runtime_checkable
+class Anchored(Protocol):
+    """A LineReader for a log that tells the time since its process started, but not when that was."""
+
+    def anchor(self, lines: Sequence[str], written_s: float) -> None:
+        """The newest lines of the file, and when the last of them was written (Unix seconds)."""
+
+    def resume(self, stored: LogPosition) -> None:
+        """Leave out lines of the same process up to this one."""
 
 
 class LogFile:
@@ -48,6 +67,14 @@ class LogFile:
             self.offset = 0
             return self.lines()
         return self._complete(chunk)
+
+    def newest(self) -> tuple[list[bytes], float]:
+        """The last lines of the open file, read or not, and when it was last written (Unix seconds)."""
+        if self._file is None:
+            return [], 0.0
+        status = os.fstat(self._file.fileno())
+        tail = os.pread(self._file.fileno(), _NEWEST_BYTES, max(0, status.st_size - _NEWEST_BYTES))
+        return tail.split(b"\n")[:-1], status.st_mtime
 
     def close(self) -> None:
         """Let go of the file; a line that has no end by now never gets one."""
@@ -148,18 +175,39 @@ class LogTail(_Tail):
 
 
 class ServerLogTail(_Tail):
-    """Follows the server's own log. Lines that mean nothing to the dialect are counted as `other`."""
+    """Follows the server's own log. Lines that mean nothing to the dialect are counted as `other`.
+
+    stored: asked once for the newest line that is stored, where the reader cannot tell lines apart by their time.
+    """
 
     unit = "events"
 
     def __init__(
-        self, path: Path, server: str, read_line: LineReader, sink: Sink, *, poll_s: float = POLL_S
+        self,
+        path: Path,
+        server: str,
+        read_line: LineReader,
+        sink: Sink,
+        stored: Callable[[], LogPosition | None] = lambda: None,
+        *,
+        poll_s: float = POLL_S,
     ) -> None:
         super().__init__(f"server log {server}", path, sink, poll_s)
         self._read_line = read_line
+        self._ask_stored: Callable[[], LogPosition | None] | None = stored
+
+    def work(self) -> None:
+        if self._ask_stored and isinstance(self._read_line, Anchored):
+            if position := self._ask_stored():
+                self._read_line.resume(position)
+            self._ask_stored = None
+        super().work()
 
     def entries(self, lines: list[bytes]) -> list[Entry]:
         now_s = time.time()
+        if isinstance(self._read_line, Anchored):
+            newest, written_s = self._log.newest()
+            self._read_line.anchor([line.decode(errors="replace") for line in newest], written_s)
         found = [self._read_line(line.decode(errors="replace"), now_s) for line in lines]
         self.counts["other"] += sum(not entries for entries in found)
         return [entry for entries in found for entry in entries]

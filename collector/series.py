@@ -11,13 +11,24 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
 
-from collector.metric import Metric
-from collector.prometheus import COUNTER, GAUGE, HISTOGRAM, SUMMARY, Exposition, Family, Labels, Sample
+from collector.metric import Metric, metric_of
+from collector.prometheus import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    SUMMARY,
+    UNKNOWN,
+    Exposition,
+    Family,
+    Labels,
+    Sample,
+)
+from collector.ranks import Leaders, is_copy, leaders
 from collector.sink import Entry
 
 Resolver = Callable[[Iterable[str]], Mapping[str, Metric]]
@@ -38,6 +49,7 @@ _GROWING = {
     (COUNTER, "_total"),
     *((kind, s) for kind in (HISTOGRAM, SUMMARY) for s in ("_bucket", "_sum", "_count")),
 }
+_SINGLE = {COUNTER, GAUGE, UNKNOWN}  # kinds whose samples are one number each
 _PER_PART = {"le", "quantile"}  # labels that tell the parts of one histogram or summary apart
 
 _encode = msgspec.json.Encoder().encode
@@ -77,12 +89,13 @@ class _Seen(NamedTuple):
 
 class _Scrape(NamedTuple):
     """What all samples of a scrape share. names: metrics by family; created: start times (Unix seconds) by origin;
-    restarted: the process was started since the scrape before."""
+    restarted: the process was started since the scrape before; leaders: the ranks that are read."""
 
     now_us: int
     names: Mapping[str, Metric]
     created: Mapping[Key, float]
     restarted: bool
+    leaders: Leaders
 
 
 @dataclass(slots=True)
@@ -126,8 +139,8 @@ class SeriesTracker:
         start = stored.get(fingerprint(self._server, _PROCESS_START, ()))
         self._started = start.value if start else None
 
-    def batch(self, exposition: Exposition, now_us: int, up: bool = True) -> Batch:
-        """The rows of a scrape made at `now_us` (Unix microseconds), with the sample `up`.
+    def batch(self, exposition: Exposition, now_us: int, up: bool | None = True) -> Batch:
+        """The rows of a scrape made at `now_us` (Unix microseconds), with the sample `up` unless that is None.
 
         A sample that has a time keeps it, and is left out where that is not later than its last one: it was stored
         before. `up` takes the newest such time, so that an unchanged exposition adds no row at all.
@@ -137,11 +150,16 @@ class SeriesTracker:
         created, batch.started = _origins(exposition)
         families = (exposition.family_of(sample.name)[0].name for sample in exposition.samples)
         names = {**self._resolve(families), UP.name: UP}
-        scrape = _Scrape(now_us, names, created, _is_later(batch.started, self._started))
+        rules = {metric.ranks for metric in names.values() if metric.ranks}
+        if rules and all((sample.name, sample.labels) in self._known for sample in exposition.samples):
+            rules = set()  # which rank is read is decided once, when a series is new
+        lowest = leaders(rules, {sample.labels for sample in exposition.samples})
+        scrape = _Scrape(now_us, names, created, _is_later(batch.started, self._started), lowest)
         latest = now_us / 1e6 + _AHEAD_S  # a time beyond is no time that `up` could be told at
         times = [s.time_s for s in exposition.samples if s.time_s is not None and s.time_s <= latest]
-        up_sample = Sample(UP.name, (), float(up), max(times, default=None) if up else None)
-        for sample in (up_sample, *exposition.samples):
+        told = max(times, default=None) if up else None
+        up_samples = () if up is None else (Sample(UP.name, (), float(up), told),)
+        for sample in (*up_samples, *exposition.samples):
             family, suffix = exposition.family_of(sample.name)
             if suffix != "_created" and (reason := self._add(batch, scrape, sample, family, suffix)):
                 batch.counts[reason] += 1
@@ -171,9 +189,12 @@ class SeriesTracker:
         if series is None:
             if len(self._known) + len(batch.new) >= self._max_series:
                 return "too_many"
+            metric = metric_of(scrape.names, family.name, sample.labels)
+            family = _corrected(family, metric)
+            if metric and metric.ranks and is_copy(metric.ranks, sample.labels, scrape.leaders):
+                metric = None
             series = batch.new[key] = _new_series(self._server, sample, family, suffix)
             series.time_us, series.value = self._stored.get(series.fingerprint, (0, math.nan))
-            metric = scrape.names.get(family.name)
             batch.series_rows.append(_describe(series, self._server, sample, family, suffix, metric))
         if time_us <= series.time_us or series.fingerprint in batch.seen:
             return "stale"
@@ -189,6 +210,13 @@ class SeriesTracker:
         return ""
 
 
+def _corrected(family: Family, metric: Metric | None) -> Family:
+    """The family with the kind that the dialect knows it to be: servers declare high-water marks as counters."""
+    if metric and {metric.kind, family.kind} <= _SINGLE:
+        return replace(family, kind=metric.kind)
+    return family
+
+
 def _new_series(server: str, sample: Sample, family: Family, suffix: str) -> _Series:
     owner = tuple(label for label in sample.labels if label[0] not in _PER_PART)
     grows = (family.kind, suffix) in _GROWING or (family.kind == COUNTER and not suffix)
@@ -199,6 +227,9 @@ def _describe(
     series: _Series, server: str, sample: Sample, family: Family, suffix: str, metric: Metric | None
 ) -> dict[str, Any]:
     part = f".{suffix[1:]}" if suffix in ("_bucket", "_sum", "_count") else ""
+    labels = dict(sample.labels)
+    if metric and metric.origin and (source := metric.origin.source(labels)):
+        labels["source"] = source
     return {
         "fingerprint": series.fingerprint,
         "server": server,
@@ -206,7 +237,7 @@ def _describe(
         "raw_name": sample.name,
         "kind": family.kind,
         "unit": metric.unit if metric else family.unit,
-        "labels": dict(sample.labels),
+        "labels": labels,
     }
 
 

@@ -1,13 +1,29 @@
 """The detectors of all dialects, in the order in which they are asked.
 
-A server that wraps another (Dynamo, LMCache) shows the other's metrics too, so that it is asked first.
+A server that wraps another (Dynamo) shows the other's metrics too, so that it is asked first; before
+any detector that reads /metrics comes TensorRT-LLM's, where reading it takes away what it holds.
 """
 
 from __future__ import annotations
 
 from collector.detection import Detector
+from collector.dialects.dynamo.detect import detect as detect_dynamo
+from collector.dialects.llama_cpp.detect import detect as detect_llama_cpp
+from collector.dialects.lmcache.detect import beside
+from collector.dialects.lmcache.detect import detect as detect_lmcache
+from collector.dialects.sglang.detect import detect as detect_sglang
+from collector.dialects.triton.detect import detect as detect_triton
+from collector.dialects.trtllm.detect import detect as detect_trtllm
 from collector.dialects.vllm.detect import detect as detect_vllm
 
-DETECTORS: tuple[Detector, ...] = (detect_vllm,)
-KNOWN = "vLLM"
+DETECTORS: tuple[Detector, ...] = (
+    detect_trtllm,
+    beside(detect_dynamo),
+    beside(detect_sglang),
+    beside(detect_vllm),
+    detect_llama_cpp,
+    detect_triton,
+    detect_lmcache,
+)
+KNOWN = "vLLM, SGLang, llama.cpp, TensorRT-LLM, Triton, Dynamo, LMCache"
 """Names of the servers, for messages."""

@@ -85,8 +85,9 @@ def command(
     """Play a recorded CAPTURE through the ports a live server would use.
 
     OTLP bodies go to the collector by gRPC, /metrics is served over HTTP, KV events are published on a real socket with
-    a replay socket beside it, and the request log grows in a file. Request and span ids stay as recorded, so playing
-    twice adds no request; with --shift none it adds no row anywhere.
+    a replay socket beside it, and the request log grows in a file, the server's own log in one beside it. Request and
+    span ids stay as recorded, so playing twice adds no request; with --shift none it adds no row anywhere, but for
+    those of llama.cpp's /slots, which tell no time.
     """
     from hitmap.replay.capture import Capture
     from hitmap.replay.player import Player
@@ -133,6 +134,7 @@ def _introduce(player: Player, console: Console, as_json: bool) -> None:
         "kv_events": player.kv_endpoint,
         "replay": player.replay_endpoint,
         "log": str(player.log_file),
+        "server_log": str(player.server_log_file) if player.capture.server_log else "",
         "service": player.capture.service_name,
     }
     if as_json:
@@ -144,6 +146,8 @@ def _introduce(player: Player, console: Console, as_json: bool) -> None:
         words += ["--kv-events", player.kv_endpoint, "--kv-connect", "--replay", player.replay_endpoint]
     if player.capture.log:
         words += ["--log", str(player.log_file.absolute())]
+    if player.capture.server_log:
+        words += ["--server-log", str(player.server_log_file.absolute())]
     if player.capture.service_name:
         words += ["--service", player.capture.service_name]
     console.print("In another terminal:", style="bold")

@@ -5,6 +5,9 @@
     kv_events.jsonl                 KV-event messages, three ZeroMQ frames each
     requests.jsonl                  the client's request log, with usage
     kv_event_sources.json           what the server said of its publisher
+    slots_*.json                    llama.cpp: /slots beside the /metrics text of the same name
+    props.json                      llama.cpp: /props
+    server.log, server_log.json     llama.cpp: the server's own log, and when the process started (Unix ns)
 
 Every part may be missing, not all of them.
 """
@@ -27,6 +30,8 @@ from cachemodel.kv_events import decode_batch
 
 T = TypeVar("T")
 
+_UPTIME = re.compile(rb"(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) ")
+
 
 @dataclass(frozen=True, slots=True)
 class Export:
@@ -38,10 +43,11 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One /metrics text."""
+    """One /metrics text. slots: what /slots gave at that moment, None where it was not asked."""
 
     time_ns: int
     text: str
+    slots: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,15 @@ class LogLine:
     line: bytes
 
 
-Item = Export | Scrape | KvMessage | LogLine
+@dataclass(frozen=True, slots=True)
+class ServerLogLine:
+    """One line of the server's own log, written when it says it was."""
+
+    time_ns: int
+    line: bytes
+
+
+Item = Export | Scrape | KvMessage | LogLine | ServerLogLine
 
 
 @dataclass(frozen=True)
@@ -74,15 +88,20 @@ class Capture:
     scrapes: list[Scrape]
     kv: list[KvMessage]
     log: list[LogLine]
+    server_log: list[ServerLogLine]
     service_name: str
     model: str
     version: str
     kv_sources: dict[str, Any] | None
+    props: dict[str, Any] | None
 
     @property
     def items(self) -> list[Item]:
         """Everything, in the order it happened."""
-        return sorted([*self.exports, *self.scrapes, *self.kv, *self.log], key=lambda item: item.time_ns)
+        return sorted(
+            [*self.exports, *self.scrapes, *self.kv, *self.log, *self.server_log],
+            key=lambda item: item.time_ns,
+        )
 
     @classmethod
     def read(cls, folder: Path) -> Capture:
@@ -95,6 +114,7 @@ class Capture:
         scrapes = list(_items(folder / "scrapes.jsonl", lambda entry, _: _scrape(folder, entry)))
         kv = list(_items(folder / "kv_events.jsonl", lambda entry, _: _kv_message(entry)))
         log = sorted(_items(folder / "requests.jsonl", _log_line), key=lambda line: line.time_ns)
+        props = next(_items(folder / "props.json", lambda entry, _: entry), None)
         if not (exports or scrapes or kv or log):
             raise UserError(
                 f"{folder} holds no capture: none of otlp/, scrapes.jsonl, kv_events.jsonl, requests.jsonl"
@@ -105,8 +125,10 @@ class Capture:
             scrapes=scrapes,
             kv=kv,
             log=log,
+            server_log=list(_server_log(folder)),
             service_name=_service_name(exports),
-            model=_first(r'model_name="([^"]+)"', scrapes[0].text if scrapes else ""),
+            model=_first(r'model_name="([^"]+)"', scrapes[0].text if scrapes else "")
+            or str((props or {}).get("model_alias", "")),
             version=next(
                 filter(
                     None, (_first(r'"system_fingerprint": ?"vllm-([0-9.]+)', x.line.decode()) for x in log)
@@ -114,6 +136,7 @@ class Capture:
                 "",
             ),
             kv_sources=next(_items(folder / "kv_event_sources.json", lambda entry, _: entry), None),
+            props=props,
         )
 
 
@@ -142,7 +165,10 @@ def _export(folder: Path, entry: dict[str, Any]) -> Export:
 
 
 def _scrape(folder: Path, entry: dict[str, Any]) -> Scrape:
-    return Scrape(int(entry["end_unix_ns"]), (folder / entry["file"]).read_text())
+    file = folder / entry["file"]
+    slots = folder / f"slots_{file.stem}.json"
+    told = json.loads(slots.read_text()) if slots.is_file() else None
+    return Scrape(int(entry["end_unix_ns"]), file.read_text(), told)
 
 
 def _kv_message(entry: dict[str, Any]) -> KvMessage:
@@ -155,6 +181,17 @@ def _kv_message(entry: dict[str, Any]) -> KvMessage:
 
 def _log_line(entry: dict[str, Any], line: bytes) -> LogLine:
     return LogLine(int(entry.get("done_unix_ns") or entry["sent_unix_ns"]), line)
+
+
+def _server_log(folder: Path) -> Iterator[ServerLogLine]:
+    """The lines of a log that tells the time since the process started; a line that tells none has that of the last."""
+    for start_ns in _items(folder / "server_log.json", lambda entry, _: int(entry["start_unix_ns"])):
+        time_ns = start_ns
+        for line in (folder / "server.log").read_bytes().splitlines():
+            if told := _UPTIME.match(line):
+                minutes, seconds, micros = int(told[1]), int(told[2]), int(told[3] + told[4])
+                time_ns = start_ns + (minutes * 60 + seconds) * 10**9 + micros * 1000
+            yield ServerLogLine(time_ns, line)
 
 
 def _service_name(exports: list[Export]) -> str:

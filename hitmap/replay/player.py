@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import IO, Literal, Self
 
 from cachemodel.errors import UserError
-from hitmap.replay.capture import Capture, Export, Item, KvMessage, LogLine, Scrape
+from hitmap.replay.capture import Capture, Export, Item, KvMessage, LogLine, Scrape, ServerLogLine
 from hitmap.replay.ports import Exporter, HttpPort, KvPort, recorded_pages
 from hitmap.replay.shift import shift_export, shift_kv, shift_log, shift_metrics
 
@@ -22,10 +23,11 @@ Shift = Literal["now", "none"]
 class Player:
     """A played server. Its ports are open from the start; `play` sends what was recorded.
 
-    otlp: HOST:PORT of the collector. log_file: where the request log grows. speed: 2 plays in half the time. shift:
-    `now` moves all times by one constant, fixed here because /metrics is served from here on: the recording's end falls
-    on the end of a play that begins at once, and nothing lies in the future; `none` keeps the recorded times and bytes.
-    Raises UserError for a port or a log file that cannot be used.
+    otlp: HOST:PORT of the collector. log_file: where the request log grows; the server's own log, if there is one,
+    grows in server_log_file beside it, last modified when its last line was written. speed: 2 plays in half the time.
+    shift: `now` moves all times by one constant, fixed here because /metrics is served from here on: the recording's
+    end falls on the end of a play that begins at once, and nothing lies in the future; `none` keeps the recorded times
+    and bytes. Raises UserError for a port or a log file that cannot be used.
     """
 
     def __init__(
@@ -48,10 +50,13 @@ class Player:
             # Slower than recorded, it is the begin that falls on now: at its end the play would outrun the clock.
             self.shift_ns = time.time_ns() + int((self._end - self._begin) / max(speed, 1.0)) - self._end
         self.counts: Counter[str] = Counter()
+        self.server_log_file = log_file.with_name(f"{log_file.stem}.server.log")
         try:
             log_file.touch()
+            if capture.server_log:
+                self.server_log_file.touch()
         except OSError as error:
-            raise UserError(f"the request log {log_file} cannot be written: {error.strerror}") from None
+            raise UserError(f"the log {error.filename} cannot be written: {error.strerror}") from None
         with ExitStack() as opened:
             self._exporter = opened.enter_context(closing(Exporter(otlp)))
             self._kv = opened.enter_context(closing(KvPort(kv_port, replay_port)))
@@ -142,7 +147,19 @@ class Player:
                 log.write(shift_log(item.line, self.shift_ns) + b"\n")
                 log.flush()
                 self.counts["log lines"] += 1
+            case ServerLogLine():
+                self._write_server_log(item)
+                self.counts["server log lines"] += 1
         return True
 
+    def _write_server_log(self, line: ServerLogLine) -> None:
+        """The log has no clock of its own: its readers go by the time at which the file was modified."""
+        with self.server_log_file.open("ab") as file:
+            file.write(line.line + b"\n")
+        written_ns = line.time_ns + self.shift_ns
+        os.utime(self.server_log_file, ns=(written_ns, written_ns))
+
     def _show(self, scrape: Scrape) -> None:
+        if scrape.slots is not None:
+            self._http.page("/slots", scrape.slots)
         self._http.show(shift_metrics(scrape.text, scrape.time_ns, self.shift_ns))

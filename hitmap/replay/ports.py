@@ -94,6 +94,10 @@ class HttpPort:
                 self._texts.append(text)
                 self._fetched = False
 
+    def page(self, path: str, content: object) -> None:
+        """Serve this as `path` from now on."""
+        self._pages[path] = json.dumps(content).encode()
+
     def wait_served(self, timeout_s: float) -> bool:
         """Wait until the text shown last has been fetched; whether it was in time."""
         with self._served:
@@ -228,8 +232,11 @@ def recorded_pages(capture: Capture, kv: KvPort) -> dict[str, object]:
     if capture.version:
         pages["/version"] = {"version": capture.version}
     if capture.model:
-        model = {"id": capture.model, "object": "model", "owned_by": "vllm"}
+        owner = "llamacpp" if capture.props else "vllm"
+        model = {"id": capture.model, "object": "model", "owned_by": owner}
         pages["/v1/models"] = {"object": "list", "data": [model]}
+    if capture.props:
+        pages["/props"] = capture.props
     for rank, source in list((capture.kv_sources or {}).items())[:1]:  # a recording is of one publisher
         # With a star, as vLLM writes the endpoint of a publisher that binds.
         here = {"endpoint": _starred(kv.endpoint), "replay_endpoint": _starred(kv.replay_endpoint)}

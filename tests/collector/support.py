@@ -44,7 +44,8 @@ def cut(body: bytes, at: int) -> Answer:
 
 
 class Server:
-    """A real HTTP server on a free port; `answers` maps a path to what it does, everything else is 404."""
+    """A real HTTP server on a free port; `answers` maps a path to what it does (`POST /path` to what a POST
+    does); everything else is 404."""
 
     def __init__(self, answers: dict[str, Answer] | None = None) -> None:
         self.answers = answers or {}
@@ -55,6 +56,11 @@ class Server:
             def do_GET(self) -> None:
                 server.requests.append((self.path, dict(self.headers)))
                 server.answers.get(self.path, text("nothing here", status=404))(self)
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                server.requests.append((f"POST {self.path}", dict(self.headers)))
+                server.answers.get(f"POST {self.path}", text("nothing here", status=404))(self)
 
             def log_message(self, *arguments: object) -> None:
                 pass

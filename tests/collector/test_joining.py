@@ -35,11 +35,11 @@ def test_a_server_that_comes_up_late_is_attached(
             server.url, options, spool, found=lambda name, detection: found.append((name, detection.kind))
         )
         joining.start()
-        wait_until(lambda: joining.status().state == "failing")
-        assert [status.source for status in joining.statuses()] == ["server blue"]
+        wait_until(lambda: joining.status()[0].state == "failing")
+        assert [status.source for status in joining.status()] == ["server blue"]
         server.answers = answers
-        wait_until(lambda: [s.source for s in joining.statuses()] == ["metrics blue"])
-        wait_until(lambda: joining.statuses()[0].state == "running")
+        wait_until(lambda: [s.source for s in joining.status()] == ["metrics blue"])
+        wait_until(lambda: joining.status()[0].state == "running")
         joining.stop()
     assert found == [("blue", "vllm")]
     (row,) = take(spool, "servers")
@@ -49,7 +49,7 @@ def test_a_server_that_comes_up_late_is_attached(
         "0.32.0",
         ["tiny-llama"],
     )
-    assert ["preemptions", True, "counter", ""] in row["signals"]
+    assert {"signal": "preemptions", "seen": True, "evidence": "counter", "flag": ""} in row["signals"]
 
 
 def test_one_that_never_answers_says_so_and_stops_at_once(spool: Spool) -> None:
@@ -58,8 +58,8 @@ def test_one_that_never_answers_says_so_and_stops_at_once(spool: Spool) -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         joining = Joining(url, AttachOptions("gone"), spool)
         joining.start()
-        wait_until(lambda: joining.status().state == "failing")
-        assert url in joining.status().detail
+        wait_until(lambda: joining.status()[0].state == "failing")
+        assert url in joining.status()[0].detail
         joining.stop()
     assert take(spool, "servers") == []
 
@@ -68,6 +68,6 @@ def test_it_is_a_server(spool: Spool) -> None:
     with Server() as server:  # answers 404 to everything
         joining = Joining(server.url, AttachOptions("odd"), spool)
         joining.start()
-        wait_until(lambda: joining.status().state == "failing")
-        assert "not as a server hitmap knows" in joining.status().detail
+        wait_until(lambda: joining.status()[0].state == "failing")
+        assert "not as a server hitmap knows" in joining.status()[0].detail
         joining.stop()

@@ -72,6 +72,18 @@ def test_reading_is_taken_up_at_an_offset(tmp_path: Path) -> None:
     assert LogFile(path, first.offset).lines() == [b"three"]
 
 
+def test_the_newest_lines_are_seen_before_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = LogFile(path)
+    assert log.newest() == ([], 0.0), "there is no file yet"
+    append(path, b"one\n" + b"x" * 100_000 + b"\ntwo\nthree\nnot yet")
+    os.utime(path, (1_000.0, 2_000.5))
+    log.lines()
+    lines, written_s = log.newest()
+    assert lines[-2:] == [b"two", b"three"]
+    assert written_s == 2_000.5
+
+
 def test_a_rotated_file_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "log"
     append(path, b"one\n")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from collector.detection import Detection, KvSource, Probe
 from collector.dialects.vllm.capabilities import Evidence, capabilities
+from collector.dialects.vllm.log import reader
 from collector.dialects.vllm.metrics import METRICS
 from collector.metric import Metric, notes, resolve
 from collector.prometheus import parse
@@ -63,6 +64,7 @@ def detect(probe: Probe, otlp: str) -> Detection | None:
         kv_sources=kv_sources,
         metrics_url=f"{probe.url}/metrics",
         resolve=canonical_names,
+        log_reader=reader,
     )
 
 

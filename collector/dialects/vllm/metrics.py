@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from collector.metric import Alias, Metric, Trap, row
+from collector.metric import PROCESS, Metric, Trap, row
 
 _TRAP_REQUEUED = Trap(
     "0.11", "preempted requests asked again and were counted again: hit rates read too high"
@@ -232,14 +232,5 @@ METRICS: tuple[Metric, ...] = (
         "request_inference_time_seconds",
         traps=(_TRAP_COARSE,),
     ),
-    # the process
-    Metric("process.start_time", "gauge", "s", "Unix time", (Alias("process_start_time_seconds", ""),)),
-    Metric("process.cpu_time", "counter", "s", "User and system", (Alias("process_cpu_seconds", ""),)),
-    Metric(
-        "process.resident_bytes",
-        "gauge",
-        "bytes",
-        "Resident memory",
-        (Alias("process_resident_memory_bytes", ""),),
-    ),
+    *PROCESS,
 )

@@ -1,0 +1,71 @@
+"""What an LMCache lets one see, as rows: signal, seen or not, why that is known, and what opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from collector.detection import Capability, receiver
+
+_KV_EVENTS = Capability(
+    "LMCache: KV-cache events",
+    None,
+    "they come with the engine's own, whole chunks on medium cpu; what is evicted is not told in the process",
+    "enable_kv_events: true in LMCache's configuration, and the engine's --kv-events-config",
+)
+
+
+def in_process(metrics: Collection[str]) -> tuple[Capability, ...]:
+    """Beside what the engine tells. metrics: canonical names of LMCache's."""
+    return (
+        _counter(metrics, "LMCache: tokens looked up and found", "lmcache.lookup.hit_tokens"),
+        _counter(metrics, "LMCache: tokens loaded", "lmcache.retrieve.hit_tokens"),
+        _counter(metrics, "LMCache: time to load", "lmcache.retrieve.time"),
+        _KV_EVENTS,
+        Capability(
+            "LMCache: hits by request",
+            None,
+            "in the engine's log (Reqid ... LMCache hit tokens), which this cannot see",
+            "hitmap attach --server-log FILE",
+        ),
+    )
+
+
+def of_server(url: str, otlp: str, metrics: Collection[str]) -> tuple[Capability, ...]:
+    """The table of a server of its own. otlp: address where it could send to."""
+    here = receiver(url, otlp)
+    told = any(name.startswith("lmcache.") for name in metrics)
+    return (
+        Capability(
+            "metrics",
+            told,
+            "at /metrics" if told else "none here: on a port of their own (9090), or sent over OTLP",
+            "" if told else "hitmap attach http://SERVER:9090 (--prometheus-port), without --otlp-endpoint",
+        ),
+        _counter(metrics, "tokens looked up and found", "lmcache.lookup.hit_tokens"),
+        _tiers(metrics),
+        _counter(metrics, "what L1 reads, writes and evicts (chunks)", "lmcache.host.read_chunks"),
+        Capability(
+            "spans of lookups, loads and writes",
+            None,
+            "they explain an engine's request, they are none of their own; the metrics then go over OTLP too",
+            f"--enable-tracing --otlp-endpoint http://{here}",
+        ),
+        Capability(
+            "KV-cache events",
+            False,
+            "over gRPC (SubscribeKvEvents), which hitmap does not read",
+            "the engine's own --kv-events-config",
+        ),
+    )
+
+
+def _tiers(metrics: Collection[str]) -> Capability:
+    signal = "hits by tier (host, remote)"
+    if "lmcache.lookup.host_tokens" in metrics:
+        return Capability(signal, True, "counters, in tokens")
+    return Capability(signal, False, "not exposed", "a newer LMCache")
+
+
+def _counter(metrics: Collection[str], signal: str, metric: str) -> Capability:
+    seen = metric in metrics
+    return Capability(signal, seen, "counted" if seen else "no such metric yet")

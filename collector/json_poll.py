@@ -1,0 +1,113 @@
+"""Polls an endpoint that answers in JSON and stores the numbers in it as samples."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from collector.fetch import FetchError, get
+from collector.prometheus import GAUGE, Exposition, Family, Labels, Sample
+from collector.scrape import Target
+from collector.series import Batch, LastSample, Resolver, SeriesTracker
+from collector.sink import Sink
+from collector.source import FAILING, RUNNING, ThreadSource, now_us
+
+_MAX_WAIT_S = 60.0
+
+
+class Reading(NamedTuple):
+    """Samples of one moment (Unix microseconds)."""
+
+    time_us: int
+    samples: Exposition
+
+
+Reader = Callable[[object, int], Iterable[Reading]]
+"""Makes readings, oldest first, of a decoded answer and the time at which it came; raises ValueError for what is no
+answer of its kind."""
+
+
+class JsonPoller(ThreadSource):
+    """Polls until stopped. What one poll brings is kept until the sink takes it: the endpoint may not tell it again.
+
+    stored: asked once for the last samples, by fingerprint, of an earlier run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        read: Reader,
+        resolve: Resolver,
+        sink: Sink,
+        stored: Callable[[], Mapping[int, LastSample]] = dict,
+    ) -> None:
+        super().__init__(name, sink)
+        self._ask_stored: Callable[[], Mapping[int, LastSample]] | None = stored
+        self._target = target
+        self._read = read
+        self._tracker = SeriesTracker(target.server, resolve)
+        self._failures = 0
+
+    def work(self) -> None:
+        if self._ask_stored:
+            self._tracker.resume(self._ask_stored())
+            self._ask_stored = None
+        began = time.monotonic()
+        self.poll()
+        interval_s = self._target.interval_s
+        wait_s = min(interval_s * 2 ** min(self._failures, 6), max(_MAX_WAIT_S, interval_s))
+        self._stopping.wait(max(0.0, began + wait_s - time.monotonic()))
+
+    def poll(self) -> None:
+        """One poll, stored."""
+        self.counts["polls"] += 1
+        try:
+            readings = list(self._read(self._answer(), now_us()))
+        except FetchError as error:
+            self._failed("failed", str(error))
+            return
+        except (ValueError, OverflowError, RecursionError) as error:
+            self._failed("malformed", f"not the answer of such an endpoint: {error}")
+            return
+        self._failures = 0
+        entries = self._rows(readings).entries()
+        if not entries or self.deliver(entries):
+            self.tell(RUNNING, f"{len(readings)} readings")
+
+    def _answer(self) -> object:
+        target = self._target
+        answer = get(target.url, timeout_s=target.timeout_s, max_bytes=target.max_bytes, token=target.token)
+        if answer.status != 200:
+            raise FetchError(f"HTTP {answer.status}")
+        if not answer.whole:
+            raise FetchError("the body broke off")
+        return json.loads(answer.body)
+
+    def _failed(self, count: str, reason: str) -> None:
+        self.counts[count] += 1
+        self._failures += 1
+        self.tell(FAILING, reason)
+
+    def _rows(self, readings: Iterable[Reading]) -> Batch:
+        """The rows of all readings; each grows from the one before."""
+        rows = Batch()
+        for time_us, samples in readings:
+            batch = self._tracker.batch(samples, time_us, up=None)
+            self._tracker.commit(batch)
+            self.counts.update(batch.counts)
+            rows.series_rows += batch.series_rows
+            rows.sample_rows += batch.sample_rows
+        return rows
+
+
+def gauges(values: Iterable[tuple[str, Labels, object]]) -> Exposition:
+    """Samples, by name and labels, of those values that are numbers; a truth value is 0 or 1."""
+    exposition = Exposition()
+    for name, labels, value in values:
+        if isinstance(value, (int, float)):
+            exposition.samples.append(Sample(name, labels, float(value), None))
+            exposition.families.setdefault(name, Family(name, GAUGE))
+    return exposition
