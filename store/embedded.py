@@ -154,7 +154,8 @@ class Embedded:
 def ensure(directory: Path | None = None, port: int = 0) -> Embedded:
     """The store of `directory` (default: below `home()`): the one that runs, else one started now.
 
-    port: where one that is started listens, 0 for any free port; one that runs stays where it is. A store that was started so ends after its last user. Raises UserError with its own words when it does not come up.
+    port: where one that is started listens, 0 for any free port; one that runs stays where it is. A store that was
+    started so ends after its last user. Raises UserError with its own words when it does not come up.
     """
     directory = directory or home() / "store"
     deadline = time.monotonic() + START_TIMEOUT_S

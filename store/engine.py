@@ -3,54 +3,50 @@
 What shapes this module, seen on chDB 4.4: one engine path per process, guarded by an exclusive file lock; any number of
 handles to it, each with settings and a current database of its own; a query on a handle whose stream is open silently
 returns nothing, so a handle serves one call at a time; `readonly` sticks to the handle it was set on. Hence two pools:
-readers, set to readonly once and for all, and writers.
+readers, set to readonly once and for all, and writers. A statement can be stopped by KILL QUERY on a third handle: the
+setting `workload`, which means nothing here, tells in system.processes which handle a statement runs on.
 """
 
 from __future__ import annotations
 
+import io
 import os
-import queue
 import re
 import tempfile
 import threading
+import uuid
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO
 
+# The engine looks once, when it is loaded: its times are UTC wherever the machine stands.
+os.environ["TZ"] = "UTC"
 import chdb
+
+from store.errors import EngineError
+from store.handles import Handle, Pool, Statement
 
 READER_HANDLES = 6
 WRITER_HANDLES = 4
-# Callers of a pool that may wait for a handle, each in a thread: with those that hold one they fit into the 40 threads
-# of Starlette's pool, so that readers in a queue keep no writer out.
-WAITING = 14
-HANDLE_WAIT_S = 20.0
-# Formats whose blocks can be sent one after the other; any other has a head or a tail and is built whole.
+# Formats whose blocks can be sent one after the other. Any other has a head or a tail and goes through a file: built in
+# memory, as chDB would, it is counted in no query's limit.
 STREAMABLE = frozenset(
-    {"CSV", "JSONEachRow", "JSONLines", "Native", "RowBinary", "TSV", "TSVRaw", "TabSeparated"}
+    """
+    Buffers CSV JSONCompactEachRow JSONEachRow JSONL JSONLines LineAsString NDJSON Native RowBinary TSKV TSV TSVRaw
+    TabSeparated TabSeparatedRaw
+    """.split()  # noqa: SIM905 - a list of words reads as one
 )
+KEPT_BYTES = 1 << 30  # of a result in a file
+STOP_TRIES, STOP_WAIT_S = 100, 0.05
 
-_SELECT = re.compile(r"\s*\(*\s*(SELECT|WITH)\b", re.IGNORECASE)  # the only statements that can be streamed
+# the only statements that can be streamed
+SELECT = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*+(SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
 _SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CODE = re.compile(r"Code: (\d+)\. DB::Exception: (.*)", re.DOTALL)
+_FORMATS = "SELECT name FROM system.formats WHERE is_output"
 
 Blocks = Generator[bytes, None, None]  # of a result; to be closed by whoever does not read it to its end
-
-
-class EngineError(Exception):
-    """ClickHouse, or what stands for it here, refused or failed a statement; `code` is ClickHouse's error code."""
-
-    def __init__(self, code: int, text: str, name: str = "") -> None:
-        super().__init__(f"Code: {code}. DB::Exception: {text}" + (f" ({name})" if name else ""))
-        self.code = code
-
-    @classmethod
-    def of(cls, error: Exception) -> EngineError:
-        """The engine's own code and words out of what the binding raised."""
-        found = _CODE.search(str(error))
-        return cls(int(found[1]), found[2].strip()) if found else cls(1002, str(error), "UNKNOWN_EXCEPTION")
 
 
 def _half_of_the_machine() -> int:
@@ -64,11 +60,14 @@ class Limits:
     memory: of all queries and caches together; a query that would pass it fails and leaves the process alive.
     reader_seconds: how long one reader's query may run.
     reader_threads: how many threads one reader's query may use.
+    stall_seconds: how long a client may take for a block of its result before the query is stopped; what it takes at
+    once, up to some megabytes, lies in buffers. A client that means to be slow says wait_end_of_query.
     """
 
     memory: int = field(default_factory=_half_of_the_machine)
     reader_seconds: int = 120
     reader_threads: int = 8
+    stall_seconds: float = 15.0
 
     @property
     def of_a_reader(self) -> dict[str, int]:
@@ -80,44 +79,8 @@ class Limits:
         }
 
 
-class _Pool:
-    """Handles that serve one call at a time."""
-
-    def __init__(self, handles: list[Any]) -> None:
-        self._count = len(handles)
-        self._free: queue.LifoQueue[Any] = queue.LifoQueue()
-        for handle in handles:
-            self._free.put(handle)
-        self._waiting = threading.BoundedSemaphore(WAITING)
-
-    @property
-    def busy(self) -> bool:
-        return self._free.qsize() < self._count
-
-    @contextmanager
-    def handle(self) -> Iterator[Any]:
-        """A handle for the time of the context; raises EngineError when too many wait for one, or for too long."""
-        handle = self._take()
-        try:
-            yield handle
-        finally:
-            self._free.put(handle)
-
-    def _take(self) -> Any:
-        busy = EngineError(
-            202, "every query handle is busy; try again later", "TOO_MANY_SIMULTANEOUS_QUERIES"
-        )
-        if not self._waiting.acquire(blocking=False):
-            raise busy
-        try:
-            return self._free.get(timeout=HANDLE_WAIT_S)
-        except queue.Empty:
-            raise busy from None
-        finally:
-            self._waiting.release()
-
-
-INSERT_FILE = "insert-"
+INSERT_FILE, RESULT_FILE = "insert-", "result-"
+_READ_BYTES = 1 << 20
 
 
 class Engine:
@@ -125,16 +88,23 @@ class Engine:
 
     def __init__(self, directory: Path, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self._directory = directory.absolute()
-        for left in self._directory.glob(f"{INSERT_FILE}*"):  # of a process that was killed
-            left.unlink()
+        self.directory = directory.absolute()
+        for prefix in (INSERT_FILE, RESULT_FILE):
+            for left in self.directory.glob(f"{prefix}*"):  # of a process that was killed
+                left.unlink()
         path = f"{directory}?max_server_memory_usage={self.limits.memory}&mark_cache_size=268435456"
-        self._handles = [chdb.connect(path) for _ in range(READER_HANDLES + WRITER_HANDLES)]  # type: ignore[no-untyped-call]
+        names = [f"handle-{n}" for n in range(READER_HANDLES + WRITER_HANDLES)]
+        self._handles = [Handle(chdb.connect(path), name) for name in names]  # type: ignore[no-untyped-call]
+        self._control, self._controlling = chdb.connect(path), threading.Lock()  # type: ignore[no-untyped-call]
         readers, writers = self._handles[:READER_HANDLES], self._handles[READER_HANDLES:]
+        for handle in self._handles:
+            handle.connection.query(f"SET workload = {quote_text(handle.name)}")
         bounds = ", ".join(f"{name} = {value}" for name, value in self.limits.of_a_reader.items())
         for handle in readers:
-            handle.query(f"SET {bounds}, readonly = 2")
-        self._readers, self._writers = _Pool(readers), _Pool(writers)
+            handle.connection.query(f"SET {bounds}, readonly = 2")
+        self._readers, self._writers = Pool(readers), Pool(writers)
+        names = self._control.query(_FORMATS, "TSVRaw").bytes().decode().split()
+        self._formats = {name.lower(): name for name in names}
 
     @property
     def busy(self) -> bool:
@@ -144,25 +114,47 @@ class Engine:
     def close(self) -> None:
         """Close every handle, when none is busy; the directory is free afterwards."""
         for handle in self._handles:
-            handle.close()
+            handle.connection.close()
+        self._control.close()
+
+    def output_format(self, name: str) -> str:
+        """The format as ClickHouse spells it; raises EngineError for any that is chDB's own (objects, not bytes)."""
+        known: str | None = self._formats.get(name.lower())
+        if known:
+            return known
+        raise EngineError(73, f"Unknown format {name}", "UNKNOWN_FORMAT")
+
+    def stop(self, statement: Statement) -> None:
+        """Stop a statement wherever it is, be it in the queue for a handle; returns when it has ended, or in vain."""
+        statement.stop()
+        for _ in range(STOP_TRIES):  # the engine may not know it yet
+            with statement.lock, self._controlling:
+                if statement.handle_name is None:
+                    return
+                running = f"Settings['workload'] = {quote_text(statement.handle_name)}"
+                self._control.query(f"KILL QUERY WHERE {running} ASYNC", "Null")
+            if statement.ended.wait(STOP_WAIT_S):
+                return
 
     @contextmanager
-    def _handle(self, writer: bool, database: str, settings: Mapping[str, str]) -> Iterator[Any]:
+    def _handle(self, writer: bool, database: str, settings: Mapping[str, str]) -> Iterator[Handle]:
         """A handle with `database` and `settings` in force; both are gone from it afterwards."""
         if unknown := [name for name in settings if not _SETTING_NAME.fullmatch(name)]:
             raise EngineError(115, f"{unknown[0]!r} is no setting", "UNKNOWN_SETTING")
         with (self._writers if writer else self._readers).handle() as handle, _engine_errors():
-            handle.query(f"USE {quote_name(database)}")
+            handle.connection.query(f"USE {quote_name(database)}")
             if not settings:
                 yield handle
                 return
             try:
-                handle.query("SET " + ", ".join(f"{k} = {quote_text(v)}" for k, v in settings.items()))
+                changes = ", ".join(f"{name} = {quote_text(value)}" for name, value in settings.items())
+                handle.connection.query(f"SET {changes}")
                 yield handle
             finally:
                 # DEFAULT would be the engine's, and lift what binds this handle
-                kept = {} if writer else self.limits.of_a_reader
-                handle.query("SET " + ", ".join(f"{k} = {kept.get(k, 'DEFAULT')}" for k in settings))
+                kept = {"workload": quote_text(handle.name)} | ({} if writer else self.limits.of_a_reader)
+                defaults = ", ".join(f"{name} = {kept.get(name, 'DEFAULT')}" for name in settings)
+                handle.connection.query(f"SET {defaults}")
 
     def query(
         self,
@@ -173,20 +165,65 @@ class Engine:
         database: str = "default",
         params: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
+        statement: Statement | None = None,
     ) -> Blocks:
         """Run one statement and yield its result in `output_format`, block by block where the format allows.
 
+        sql: without a FORMAT of its own. statement: where it notes its progress, and what `stop` takes.
         Raises EngineError before the first block, or between blocks when the statement fails half way.
         """
-        bound = dict(params or {})
-        with self._handle(writer, database, settings or {}) as handle:
-            if output_format in STREAMABLE and _SELECT.match(sql):
-                with handle.send_query(sql, output_format, params=bound) as stream:
+        bound, statement = dict(params or {}), statement or Statement()
+        output_format = self.output_format(output_format)
+        with self._handle(writer, database, settings or {}) as handle, statement.on(handle):
+            if not SELECT.match(sql):
+                result = handle.connection.query(sql, output_format, params=bound)
+                statement.add(result)
+                yield result.bytes()
+                return
+            if output_format in STREAMABLE:
+                with handle.connection.send_query(sql, output_format, params=bound) as stream:
                     for block in stream:
+                        statement.add(block)
                         if data := block.bytes():
                             yield data
-            else:
-                yield handle.query(sql, output_format, params=bound).bytes()
+                return
+            file = self._keep(handle, sql, output_format, bound, statement)
+        with file:  # the handle serves others by now
+            while data := file.read(_READ_BYTES):
+                yield data
+
+    def _keep(
+        self, handle: Handle, sql: str, output_format: str, params: dict[str, str], statement: Statement
+    ) -> IO[bytes]:
+        """The whole result in a file without a name."""
+        path = self.directory / f"{RESULT_FILE}{uuid.uuid4()}"
+        outgrown = threading.Event()
+
+        def watch() -> None:
+            if not outgrown.is_set() and path.exists() and path.stat().st_size > KEPT_BYTES:
+                outgrown.set()
+                threading.Thread(target=self.stop, args=(statement,)).start()
+
+        statement.on_progress = watch
+        into = f"{sql}\nINTO OUTFILE {quote_text(str(path))} COMPRESSION 'none' FORMAT {output_format}"
+        try:
+            result = handle.connection.query(into, "Null", params=params)
+            file = path.open("rb") if path.exists() else io.BytesIO()  # the format Null makes none
+            statement.add(result, file.seek(0, os.SEEK_END))
+            file.seek(0)
+        except (RuntimeError, chdb.ChdbError):
+            if outgrown.is_set():
+                raise EngineError(
+                    396,
+                    f"a result in the format {output_format} may have {KEPT_BYTES} bytes at most;"
+                    " Native, RowBinary, CSV, TSV and JSONEachRow have no such limit",
+                    "TOO_MANY_ROWS_OR_BYTES",
+                ) from None
+            raise
+        finally:
+            statement.on_progress = None
+            path.unlink(missing_ok=True)
+        return file
 
     def insert(
         self,
@@ -202,13 +239,13 @@ class Engine:
         All or nothing for one partition of one table; raises EngineError. The data goes through a file: chDB's insert
         stream reports success when the engine refused the rows (too many partitions, out of memory).
         """
-        with tempfile.NamedTemporaryFile(dir=self._directory, prefix=INSERT_FILE) as file:
+        with tempfile.NamedTemporaryFile(dir=self.directory, prefix=INSERT_FILE) as file:
             file.write(data)
             file.flush()
             head, inline = _split_settings(sql)
             source = f"{head} FROM INFILE {quote_text(file.name)} COMPRESSION 'none' {inline} FORMAT {input_format}"
             with self._handle(True, database, settings or {}) as handle:
-                return int(handle.query(source, "Null").rows_read())
+                return int(handle.connection.query(source, "Null").rows_read())
 
 
 def _split_settings(sql: str) -> tuple[str, str]:

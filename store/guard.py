@@ -17,13 +17,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from store import guard_lists as lists
-from store.engine import EngineError, quote_text
+from store.engine import quote_text
+from store.errors import EngineError
 
+DEADLINE = "max_execution_time"
+FILTERS = "additional_table_filters"
 BAD_ARGUMENTS = 36  # what parseQueryToJSON answers to a valid statement that it has no JSON for
 
+# nobody asked for that
 _OUR_SCOPE = re.compile(
-    r": In scope SELECT parseQueryToJSON\(.*\)(?=\. \()", re.DOTALL
-)  # nobody asked for that
+    r": In scope SELECT (?:parseQueryToJSON|formatQuerySingleLine)\(.*\)(?=\. \()", re.DOTALL
+)
 _AST_LINE = re.compile(r" *(\w+).*")
 _OUR_FUNCTIONS = """
 SELECT DISTINCT if(f.case_insensitive, lower(f.name), f.name)
@@ -56,10 +60,10 @@ class Guard:
     def check(self, sql: str) -> None:
         """Raise EngineError unless a reader may run `sql`: ClickHouse's ACCESS_DENIED, or its word on the syntax."""
         try:
-            tree = json.loads(self._ask(f"SELECT parseQueryToJSON({quote_text(sql)})"))
+            tree = json.loads(self._parse("parseQueryToJSON", sql))
         except EngineError as error:
             if error.code != BAD_ARGUMENTS:
-                raise EngineError.of(Exception(_OUR_SCOPE.sub("", str(error)))) from None
+                raise
             self._check_plain(sql)
         except RecursionError:
             refuse("the statement is nested too deeply")
@@ -71,6 +75,19 @@ class Guard:
             for node in _nodes(tree):
                 self._check_node(node)
 
+    def bounded(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """The settings of a reader's URL, checked; a deadline beyond ours becomes ours.
+
+        clickhouse-go sends its caller's deadline as max_execution_time with every query.
+        """
+        allowed = dict(settings)
+        deadline, ours = allowed.get(DEADLINE, ""), self._at_most[DEADLINE]
+        if deadline.isdecimal() and int(deadline[:9]) > ours:
+            allowed[DEADLINE] = str(ours)
+        for name, value in allowed.items():
+            self.check_setting(name, value)
+        return allowed
+
     def check_setting(self, name: str, value: Any) -> None:
         """Raise EngineError unless a reader may give this setting this value (None: its default)."""
         if name in self._at_most:
@@ -79,9 +96,15 @@ class Guard:
         elif not lists.SETTING.fullmatch(name):
             refuse(f"a reader may not change the setting {name}")
 
+    def _parse(self, function: str, sql: str) -> str:
+        try:
+            return self._ask(f"SELECT {function}({quote_text(sql)})")
+        except EngineError as error:
+            raise EngineError.of(Exception(_OUR_SCOPE.sub("", str(error)))) from None
+
     def _check_plain(self, sql: str) -> None:
         """DESCRIBE, EXISTS and SHOW CREATE of a table by its name: nothing else may hang below them."""
-        self._ask(f"SELECT formatQuerySingleLine({quote_text(sql)})")  # fails on more than one statement
+        self._parse("formatQuerySingleLine", sql)  # fails on more than one statement
         tree = self._ask("EXPLAIN AST " + sql)
         kind, *below = (_AST_LINE.sub(r"\1", line) for line in tree.splitlines())
         if kind not in lists.PLAIN_STATEMENTS:
@@ -107,9 +130,19 @@ class Guard:
             self._check_bare_function(node)
         elif kind == "SetQuery":
             for change in node.get("changes", ()):
-                self.check_setting(change["name"], change["value"].get("value"))
+                if change["name"] == FILTERS:
+                    self._check_filters(change["value"])
+                else:
+                    self.check_setting(change["name"], change["value"].get("value"))
             for name in node.get("default_settings", ()):
                 self.check_setting(name, None)
+
+    def _check_filters(self, filters: Mapping[str, Any]) -> None:
+        """Grafana's ad hoc filters: {table: condition}, each condition the text of an expression."""
+        if filters.get("field_type") != "Map":
+            refuse(f"{FILTERS} is written as a map")
+        for pair in filters["value"]:
+            self.check(f"SELECT (\n{pair['value'][1]['value']}\n)")
 
     def _check_bare_function(self, node: Mapping[str, Any]) -> None:
         """A name alone can stand for a lambda: arrayMap(file, [...]) calls file()."""

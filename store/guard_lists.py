@@ -75,11 +75,12 @@ FUNCTION_CATEGORIES = frozenset(
 FUNCTIONS = frozenset(
     """
     bar blockNumber byteSize connectionId countDigits currentDatabase currentUser current_database current_user database
-    dumpColumnStructure exists finalizeAggregation formatQuery formatQuerySingleLine formatReadableDecimalSize
-    formatReadableQuantity formatReadableSize formatReadableTimeDelta getSetting grouping identity ignore indexHint
-    initializeAggregation isConstant lambda lowCardinalityIndices lowCardinalityKeys materialize neighbor
-    parseReadableSize parseTimeDelta rowNumberInAllBlocks rowNumberInBlock runningAccumulate runningDifference
-    seriesDecomposeSTL seriesOutliersDetectTukey throwIf timezone toColumnTypeName toTypeName transform untuple uptime
+    displayName dumpColumnStructure exists finalizeAggregation formatQuery formatQuerySingleLine
+    formatReadableDecimalSize formatReadableQuantity formatReadableSize formatReadableTimeDelta getSetting grouping
+    hostName identity ignore indexHint initializeAggregation isConstant lambda lowCardinalityIndices lowCardinalityKeys
+    materialize neighbor parseReadableSize parseTimeDelta revision rowNumberInAllBlocks rowNumberInBlock
+    runningAccumulate runningDifference seriesDecomposeSTL seriesOutliersDetectTukey throwIf timezone toColumnTypeName
+    toTypeName transform untuple uptime
     user variantElement variantType version visibleWidth
     """.split()  # noqa: SIM905 - a list of words reads as one
 )

@@ -1,53 +1,56 @@
 """ClickHouse's HTTP interface over the embedded engine, as far as stock clients use it.
 
 The answer to a call is the result in the statement's FORMAT, or an error with ClickHouse's code in
-`X-ClickHouse-Exception-Code`. An error after the first block, when the status line is out, ends the result as with
-ClickHouse: between two markers with the tag that `X-ClickHouse-Exception-Tag` announced, and the connection with it.
+`X-ClickHouse-Exception-Code`. A client that leaves stops its query.
+
+What differs from a ClickHouse server: a session keeps nothing, so statements that would leave something behind for a
+later call (SET, temporary tables, transactions) are refused; external tables are refused; progress headers come with
+the status line, not before it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import re
-import secrets
 import uuid
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from starlette.applications import Starlette
-from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from store.embedded import Owner
-from store.engine import Blocks, Engine, EngineError
+from store.engine import SELECT, Blocks, Engine
+from store.errors import EngineError
 from store.guard import Guard, check_database, refuse
-from store.http_call import Call, read_body, read_call, read_credentials
+from store.handles import Statement
+from store.http_answer import Answer, Encoding, completed, error_answer, progress_headers, started
+from store.http_body import decode_body, receive_body
+from store.http_call import Call, read_call, read_credentials
+from store.native import CUSTOM_SERIALIZATION_REVISION, protocol_blocks
+from store.running import Running
 
 WRITER = "writer"
 WRITER_BODY_BYTES = 512 << 20
 READER_BODY_BYTES = 1 << 20
-STATUS_OF_CODE = {
-    36: 400,
-    46: 404,
-    47: 404,
-    60: 404,
-    62: 400,
-    81: 404,
-    202: 503,
-    241: 507,
-    307: 413,
-    497: 403,
-    516: 401,
-}
 # A page in a browser must not reach the store by a host name of its own that resolves to this machine.
 HOSTS = ["127.0.0.1", "localhost"]
 
 _QUERY_ID = re.compile(r"[\w.:-]{1,100}", re.ASCII)  # what may go back in a header
+# They would stay with a handle that others use next.
+_LASTING = re.compile(
+    r"\s*(SET|CREATE\s+(OR\s+REPLACE\s+)?TEMPORARY|DROP\s+TEMPORARY|BEGIN|COMMIT|ROLLBACK)\b", re.IGNORECASE
+)
 
 
 class Interface:
@@ -61,10 +64,14 @@ class Interface:
         self._owner = owner
         self._database = database
         self._guard = Guard(self._ask, engine.limits.of_a_reader)
+        self._running = Running(engine)
+        # a thread of its own: those of the pool may all wait for what is to be stopped
+        self._stopper = ThreadPoolExecutor(1, "stopper")
         self.app = Starlette(
             routes=[
-                Route("/ping", self._ping, methods=["GET"]),
-                Route("/", self._handle, methods=["GET", "POST"]),
+                Route("/ping", self._ok),
+                Route("/replicas_status", self._ok),
+                Route("/", self, methods=["GET", "POST"]),
             ],
             middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)],
         )
@@ -72,23 +79,28 @@ class Interface:
     def _ask(self, sql: str) -> str:
         return b"".join(self._engine.query(sql, "TSVRaw", database=self._database)).decode()
 
-    async def _ping(self, _: Request) -> Response:
+    async def _ok(self, _: Request) -> Response:
         return PlainTextResponse(
             "Ok.\n", headers={"X-ClickHouse-Server-Display-Name": self._owner.display_name}
         )
 
-    async def _handle(self, request: Request) -> Response:
-        asked_id = request.query_params.get("query_id", "")
-        headers = {"X-ClickHouse-Query-Id": asked_id if _QUERY_ID.fullmatch(asked_id) else str(uuid.uuid4())}
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request for /."""
+        exchange = _Exchange(Request(scope, receive), self._owner.display_name)
         try:
-            writer = self._is_writer(request)
-            body = await read_body(request, WRITER_BODY_BYTES if writer else READER_BODY_BYTES)
-            if not body and "query" not in request.query_params:
-                return PlainTextResponse("Ok.\n")
-            call = read_call(request, body, self._database)
-            return await run_in_threadpool(self._write if writer else self._read, call, headers)
+            exchange.statement.by_writer = writer = self._is_writer(exchange.request)
+            body = await receive_body(exchange.request, WRITER_BODY_BYTES if writer else READER_BODY_BYTES)
+        except ClientDisconnect:
+            return
         except EngineError as error:
-            return _error(error, headers)
+            await exchange.refused(error)(scope, receive, send)
+            return
+        async with self._stopped_when_left(receive, exchange.statement):
+            try:
+                answer = await run_in_threadpool(self._answer, exchange, body)
+                await answer(scope, receive, send)
+            finally:
+                self._running.remove(exchange.statement)
 
     def _is_writer(self, request: Request) -> bool:
         user, password = read_credentials(request)
@@ -100,76 +112,130 @@ class Interface:
             )
         return True
 
-    def _write(self, call: Call, headers: dict[str, str]) -> Response:
-        if not call.insert_format:
-            return self._query(call, headers, writer=True)
-        rows = self._engine.insert(
-            call.sql, call.insert_format, call.data, database=call.database, settings=call.settings
-        )
-        return Response(headers=headers | {"X-ClickHouse-Summary": json.dumps({"written_rows": str(rows)})})
+    @asynccontextmanager
+    async def _stopped_when_left(self, receive: Receive, statement: Statement) -> AsyncIterator[None]:
+        """Stop the statement when its client leaves meanwhile, unless it may be changing something."""
 
-    def _read(self, call: Call, headers: dict[str, str]) -> Response:
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            if not statement.by_writer or SELECT.match(statement.sql):
+                await asyncio.get_running_loop().run_in_executor(self._stopper, self._engine.stop, statement)
+
+        watcher = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            watcher.cancel()
+
+    def _answer(self, exchange: _Exchange, body: bytes) -> Response:
+        """Runs the statement up to its first block, in a thread."""
+        statement, writer = exchange.statement, exchange.statement.by_writer
+        try:
+            body = decode_body(
+                body,
+                exchange.request.headers.get("content-encoding", "identity"),
+                exchange.says("decompress"),
+                WRITER_BODY_BYTES if writer else READER_BODY_BYTES,
+            )
+            call = read_call(exchange.request, body, self._database)
+            if not call.sql:
+                return PlainTextResponse("Ok.\n", headers=exchange.headers)
+            statement.sql = call.sql
+            if answer := self._running.kill(call.sql, by_writer=writer):
+                return self._query(replace(call, sql=answer), exchange, writer=False)
+            self._running.add(statement)
+            if not writer:
+                return self._query(self._permitted(call), exchange, writer=False)
+            return self._write(call, exchange)
+        except EngineError as error:
+            return exchange.refused(error)
+
+    def _permitted(self, call: Call) -> Call:
+        """A reader's call, with bounds lowered to ours; raises EngineError for what a reader may not do."""
         if call.insert_format:
             refuse("a reader may not insert")
         check_database(call.database)
-        for name, value in call.settings.items():
-            self._guard.check_setting(name, value)
+        settings = self._guard.bounded(call.settings)
         self._guard.check(call.sql)
-        return self._query(call, headers, writer=False)
+        return replace(call, settings=settings)
 
-    def _query(self, call: Call, headers: dict[str, str], *, writer: bool) -> Response:
-        blocks = self._engine.query(
-            call.sql,
-            call.output_format,
-            writer=writer,
-            database=call.database,
-            params=call.params,
-            settings=call.settings,
+    def _write(self, call: Call, exchange: _Exchange) -> Response:
+        # GET must change nothing, and a client may ask for that itself: the readers' handles see to it
+        if exchange.request.method != "POST" or exchange.request.query_params.get("readonly") in ("1", "2"):
+            if call.insert_format:
+                raise EngineError(164, "Cannot execute query in readonly mode: use POST", "READONLY")
+            return self._query(call, exchange, writer=False)
+        if _LASTING.match(call.sql):
+            raise EngineError(
+                48,
+                "nothing is kept from one call to the next: settings go into the URL or the statement,"
+                " tables have to be permanent",
+                "NOT_IMPLEMENTED",
+            )
+        if not call.insert_format:
+            return self._query(call, exchange, writer=True)
+        rows = self._engine.insert(
+            call.sql, call.insert_format, call.data, database=call.database, settings=call.settings
         )
-        first = next(blocks, b"")  # a statement that fails at once does so before the status line is sent
-        return _Stream(first, blocks, headers | {"X-ClickHouse-Format": call.output_format})
+        written = json.dumps({"written_rows": str(rows)})
+        return Response(headers=exchange.headers | {"X-ClickHouse-Summary": written})
+
+    def _query(self, call: Call, exchange: _Exchange, *, writer: bool) -> Response:
+        def run(sql: str, output_format: str) -> Blocks:
+            return self._engine.query(
+                sql,
+                output_format,
+                writer=writer,
+                database=call.database,
+                params=call.params,
+                settings=call.settings,
+                statement=exchange.statement,
+            )
+
+        output_format = self._engine.output_format(call.output_format)
+        if output_format == "Native" and exchange.revision >= CUSTOM_SERIALIZATION_REVISION:
+            blocks = protocol_blocks(call.sql, run)
+        else:
+            blocks = run(call.sql, output_format)
+        whole = exchange.says("wait_end_of_query")
+        blocks = completed(blocks, str(self._engine.directory)) if whole else started(blocks)
+        if zone := call.settings.get("session_timezone"):
+            exchange.headers["X-ClickHouse-Timezone"] = zone
+        headers = exchange.headers | {"X-ClickHouse-Format": output_format}
+        answer = Answer(blocks, exchange.encoding, headers, self._engine.limits.stall_seconds)
+        reports = exchange.says("send_progress_in_http_headers")
+        for name, value in progress_headers(exchange.statement, with_reports=reports):
+            answer.headers.append(name, value)
+        return answer
 
 
-class _Stream(StreamingResponse):
-    """Sends blocks. Their handle is free afterwards, be it after the last one, an error, or because the client left."""
+class _Exchange:
+    """One request, how it wants its answer, and the statement in it."""
 
-    def __init__(self, first: bytes, blocks: Blocks, headers: dict[str, str]) -> None:
-        self._first, self._blocks = first, blocks
-        self._tag = secrets.token_hex(8)
-        headers = headers | {"X-ClickHouse-Timezone": "UTC", "X-ClickHouse-Exception-Tag": self._tag}
-        super().__init__(
-            self._body(), headers=headers, media_type=_media_type(headers["X-ClickHouse-Format"])
-        )
+    def __init__(self, request: Request, display_name: str) -> None:
+        url = request.query_params
+        self.request = request
+        self.encoding = Encoding.asked_by(request)
+        self.revision = _number(url.get("client_protocol_version"), 0)
+        asked_id = url.get("query_id") or request.headers.get("x-clickhouse-query-id", "")
+        query_id = asked_id if _QUERY_ID.fullmatch(asked_id) else str(uuid.uuid4())
+        interval_ms = _number(url.get("http_headers_progress_interval_ms"), 100)
+        self.statement = Statement(query_id, report_every_ms=interval_ms)
+        self.headers = {
+            "X-ClickHouse-Server-Display-Name": display_name,
+            "X-ClickHouse-Query-Id": query_id,
+            "X-ClickHouse-Timezone": "UTC",
+        }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._blocks.close()
+    def says(self, name: str) -> bool:
+        """Whether a switch of the URL is on."""
+        return self.request.query_params.get(name, "").lower() in ("1", "true")
 
-    async def _body(self) -> AsyncIterator[bytes]:
-        yield self._first
-        try:
-            async for block in iterate_in_threadpool(self._blocks):
-                yield block
-        except EngineError as error:
-            message = f"{error}\n"
-            yield (
-                f"__exception__\r\n{self._tag}\r\n{message}{len(message.encode())} {self._tag}\r\n__exception__\r\n"
-            ).encode()
-            raise  # the connection ends without the last chunk, for clients that look for no marker
+    def refused(self, error: EngineError) -> Response:
+        """The answer to a statement that has no result."""
+        return error_answer(error, self.encoding, self.headers)
 
 
-def _media_type(output_format: str) -> str:
-    if output_format.startswith("JSON"):
-        return "application/json; charset=UTF-8"
-    binary = output_format.startswith(("Native", "RowBinary", "Arrow", "Parquet", "ORC"))
-    return "application/octet-stream" if binary else "text/plain; charset=UTF-8"
-
-
-def _error(error: EngineError, headers: dict[str, str]) -> Response:
-    return PlainTextResponse(
-        f"{error}\n",
-        status_code=STATUS_OF_CODE.get(error.code, 500),
-        headers=headers | {"X-ClickHouse-Exception-Code": str(error.code)},
-    )
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 10 else default

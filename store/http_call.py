@@ -1,27 +1,24 @@
 """Takes a request of ClickHouse's HTTP interface apart: who asks, which statement, which data, which settings.
 
 A statement stands in the URL parameter `query`, in the body, or starts in one and goes on in the other. Values of
-`{name:Type}` come as `param_name`; every other parameter of the URL is a setting.
+`{name:Type}` come as `param_name`; every other parameter of the URL is a setting. A multipart form
+gives parameters, too.
+
+Source: ClickHouse's documentation of its HTTP interface.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-import sys
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from email.parser import BytesParser
+from email.policy import HTTP
 
 from starlette.requests import Request
 
-from store.engine import EngineError
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from store.errors import EngineError
 
 # Parameters that belong to the transport, not to the engine.
 TRANSPORT = frozenset(
@@ -35,7 +32,9 @@ TRANSPORT = frozenset(
         "default_format",
         "enable_http_compression",
         "http_headers_progress_interval_ms",
+        "http_native_compression_disable_checksumming_on_decompress",
         "http_response_headers",
+        "http_zlib_compression_level",
         "password",
         "query",
         "query_id",
@@ -46,24 +45,37 @@ TRANSPORT = frozenset(
         "session_check",
         "session_id",
         "session_timeout",
+        "stacktrace",
         "user",
         "wait_end_of_query",
     }
 )
 
+# What is no statement but may look like one: comments, texts, quoted names, heredocs.
+_OPAQUE = re.compile(
+    r"--[^\n]*|/\*.*?(?:\*/|$)|#[ !][^\n]*|'(?:[^'\\]|\\.)*+'?|`(?:[^`\\]|\\.)*+`?|\"(?:[^\"\\]|\\.)*+\"?"
+    r"|\$(\w*)\$.*?(?:\$\1\$|$)",
+    re.DOTALL,
+)
 # An INSERT whose data stands apart: neither SELECT nor VALUES before its FORMAT.
+_COMMENTS = rb"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*"
 _INSERT_HEAD = re.compile(
-    rb"\s*(INSERT\s(?:(?!\b(?:SELECT|VALUES)\b).)*?)\bFORMAT\s+(\w+)[ \t]*(?:\r?\n|;|$)",
+    _COMMENTS + rb"(INSERT\s(?:(?!\b(?:SELECT|VALUES)\b).)*?)\bFORMAT\s+(\w+)[ \t]*(?:\r?\n|;|$)",
     re.IGNORECASE | re.DOTALL,
 )
 _INSERT_HEAD_BYTES = 65536
-MAX_FORMAT_CLAUSE = 512
-_TRAILING_FORMAT = re.compile(r"\bFORMAT\s+(\w+)\s*(?:SETTINGS\s[^;]*)?;?\s*$", re.IGNORECASE)
+MAX_FORMAT_CLAUSE = 8192
+MAX_LEXED = 1 << 20  # longer ones are INSERTs with their values
+_TRAILING_FORMAT = re.compile(r"\bFORMAT\s++(\w++)\s*+(?:SETTINGS\s[^;]*+)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request, taken apart. insert_format: the format of `data`, None where the statement is all there is."""
+    """One request, taken apart.
+
+    sql: the statement without a FORMAT of its result, which is `output_format`.
+    insert_format: the format of `data`, None where the statement is all there is.
+    """
 
     sql: str
     data: bytes
@@ -75,21 +87,25 @@ class Call:
 
 
 def read_call(request: Request, body: bytes, default_database: str) -> Call:
-    """The call that `request` with its decoded `body` makes."""
+    """The call that `request` with its decoded `body` makes; raises EngineError for what this interface does not do."""
     url = dict(request.query_params)
     headers = request.headers
-    sql, data, insert_format = _statement(url.get("query", ""), body)
-    # Only the end is looked at: the search is quadratic in runs of blanks, and this runs on the event loop.
-    named = _TRAILING_FORMAT.search(sql.rstrip()[-MAX_FORMAT_CLAUSE:])
+    if headers.get("content-type", "").startswith("multipart/form-data"):
+        url |= _form_fields(headers["content-type"], body)
+        body = b""
+    if url.get("session_check") == "1":
+        raise EngineError(
+            372, f"session {url.get('session_id', '')} not found: none is kept here", "SESSION_NOT_FOUND"
+        )
+    text, data, insert_format = _statement(url.get("query", ""), body)
+    sql, format_name = _cut_format(text.strip().rstrip("; \t\r\n"))
     return Call(
-        sql=sql.strip().rstrip(";"),
+        sql=sql,
         data=data,
         insert_format=insert_format,
         database=url.get("database") or headers.get("x-clickhouse-database") or default_database,
         output_format=(
-            named[1]
-            if named
-            else headers.get("x-clickhouse-format") or url.get("default_format") or "TabSeparated"
+            format_name or headers.get("x-clickhouse-format") or url.get("default_format") or "TabSeparated"
         ),
         settings={k: v for k, v in url.items() if k not in TRANSPORT and not k.startswith("param_")},
         params={k.removeprefix("param_"): v for k, v in url.items() if k.startswith("param_")},
@@ -109,66 +125,33 @@ def read_credentials(request: Request) -> tuple[str, str]:
     return user, request.headers.get("x-clickhouse-key") or request.query_params.get("password", "")
 
 
-async def read_body(request: Request, most_bytes: int) -> bytes:
-    """The body, decompressed; raises EngineError when it has more than `most_bytes`, compressed or not."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most_bytes:
-            raise _too_large(most_bytes)
-        parts.append(part)
-    body = parts[0] if len(parts) == 1 else b"".join(parts)
-    encoding = request.headers.get("content-encoding", "identity")
-    return body if encoding == "identity" else _decompress(body, encoding, most_bytes)
+def _form_fields(content_type: str, body: bytes) -> dict[str, str]:
+    """The fields of a multipart form; raises EngineError for a file in it, which is an external table."""
+    form = BytesParser(policy=HTTP).parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
+    if not form.is_multipart():
+        raise EngineError(1, "the multipart form has no parts that can be read", "UNSUPPORTED_METHOD")
+    fields = {}
+    for part in form.iter_parts():
+        if part.get_filename() is not None:
+            raise EngineError(
+                48,
+                "external tables are not supported by the embedded store; use a subquery",
+                "NOT_IMPLEMENTED",
+            )
+        value = part.get_payload(decode=True)
+        name = part.get_param("name", header="content-disposition")
+        fields[str(name)] = value.decode(errors="replace") if isinstance(value, bytes) else ""
+    return fields
 
 
-class _Decompressor(Protocol):
-    """What zlib, lz4 and zstd have in common."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> Any: ...
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
-
-
-def _decompressor(encoding: str) -> _Decompressor:
-    match encoding:
-        case "gzip":
-            return zlib.decompressobj(wbits=31)
-        case "deflate":
-            return zlib.decompressobj()
-        case "zstd":
-            return zstd.ZstdDecompressor()
-        case "lz4":
-            from lz4.frame import LZ4FrameDecompressor
-
-            decompressor: _Decompressor = LZ4FrameDecompressor()
-            return decompressor
-    raise EngineError(1, f"the content encoding {encoding!r} is not known here", "UNSUPPORTED_METHOD")
-
-
-def _decompress(body: bytes, encoding: str, most_bytes: int) -> bytes:
-    """All frames of `body`: clickhouse-connect sends one a block."""
-    parts, room = [], most_bytes
-    while body:
-        frame = _decompressor(encoding)
-        try:
-            part = frame.decompress(body, room + 1)
-        except Exception as error:  # each library raises its own
-            raise EngineError(354, f"the body is no valid {encoding}: {error}", "CANNOT_DECOMPRESS") from None
-        if len(part) > room:
-            raise _too_large(most_bytes)
-        if not frame.eof:
-            raise EngineError(354, f"the body ends inside its {encoding} frame", "CANNOT_DECOMPRESS")
-        parts.append(part)
-        room -= len(part)
-        body = bytes(frame.unused_data or b"")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _too_large(most_bytes: int) -> EngineError:
-    return EngineError(307, f"a body may have {most_bytes} bytes at most", "TOO_MANY_BYTES")
+def _cut_format(sql: str) -> tuple[str, str]:
+    """A statement without the output format that it names at its end, and that format."""
+    bare = sql
+    if len(sql) <= MAX_LEXED:
+        bare = _OPAQUE.sub(lambda found: " " * len(found[0]), sql).rstrip()
+    # only the end is looked at: the search is quadratic
+    found = _TRAILING_FORMAT.search(bare, max(0, len(bare) - MAX_FORMAT_CLAUSE))
+    return (f"{sql[: found.start()]} {sql[found.end(1) :]}", found[1]) if found else (sql, "")
 
 
 def _statement(in_url: str, body: bytes) -> tuple[str, bytes, str | None]:

@@ -27,7 +27,8 @@ from store.embedded import (
     owner_file,
     sole_user,
 )
-from store.engine import Engine, EngineError, Limits
+from store.engine import Engine, Limits
+from store.errors import EngineError
 from store.http import Interface
 
 USERS_CHECK_S = 0.5
@@ -51,7 +52,7 @@ def serve(
         raise DirectoryTakenError(
             f"the store in {directory} is already served by process {owner.pid} on port {owner.port}"
         )
-    listener = _listen(port)
+    listener = _listen(port, limits.stall_seconds)
     directory = directory.absolute()
     lock = _lock(directory)
     os.chdir(directory)  # the engine caches format schemas below the working directory
@@ -87,7 +88,7 @@ def serve(
         lock.close()
 
 
-def _listen(port: int) -> socket.socket:
+def _listen(port: int, stall_seconds: float) -> socket.socket:
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except OSError as error:
@@ -96,6 +97,8 @@ def _listen(port: int) -> socket.socket:
         ) from None
     # asyncio does not set it on sockets that it was handed; without it each answer waits 40 ms for the client's ACK
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # what was written before a client was given up lies in buffers until then
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2000 * stall_seconds))
     return listener
 
 

@@ -12,11 +12,18 @@ class Answer(NamedTuple):
 
     status: int
     code: int
-    text: str
+    data: bytes
     headers: http.client.HTTPMessage
 
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.data.decode(errors="replace")
 
-def post(dsn: str, body: bytes | str, headers: dict[str, str] | None = None, **params: str) -> Answer:
+
+def post(
+    dsn: str, body: bytes | str, headers: dict[str, str] | None = None, *, method: str = "POST", **params: str
+) -> Answer:
     """POST `body` to the store at `dsn` as its user, in its database."""
     parts = urlsplit(dsn)
     query = urlencode({"database": parts.path.strip("/"), **params})
@@ -25,9 +32,10 @@ def post(dsn: str, body: bytes | str, headers: dict[str, str] | None = None, **p
         credentials = {"X-ClickHouse-User": parts.username, "X-ClickHouse-Key": unquote(parts.password or "")}
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     try:
-        connection.request("POST", f"/?{query}", body, credentials | (headers or {}))
+        data = body.encode() if isinstance(body, str) else body
+        connection.request(method, f"/?{query}", data, credentials | (headers or {}))
         answer = connection.getresponse()
         code = int(answer.getheader("X-ClickHouse-Exception-Code", "0"))
-        return Answer(answer.status, code, answer.read().decode(errors="replace"), answer.headers)
+        return Answer(answer.status, code, answer.read(), answer.headers)
     finally:
         connection.close()

@@ -12,136 +12,11 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from cachemodel.errors import UserError
 from store.client import connect
 from store.embedded import Embedded
+from tests.store.harmless import HARMLESS
+from tests.store.hostile import HOSTILE
 from tests.store.plain import post
 
 ACCESS_DENIED, SYNTAX_ERROR = 497, 62
-
-HOSTILE = [
-    # a function's name alone is a lambda; a filter in a setting is an expression; SET stays with a handle
-    "SELECT arrayMap(file, ['/etc/passwd'])",
-    "SELECT arrayMap(FILE, ['/etc/passwd'])",
-    "SELECT 1 AS a SETTINGS additional_result_filter = 'a = toInt32(file(''/etc/passwd''))'",
-    "SET limit = 1",
-    # statements that change something
-    "INSERT INTO deploys VALUES (now64(6), '', 'x', '', '')",
-    "INSERT INTO deploys SELECT now64(6), '', 'x', '', ''",
-    "INSERT INTO deploys FORMAT TSV\n2026-11-29 00:00:00\t\tx\t\t\n",
-    "INSERT INTO FUNCTION file('{path}', 'TSV', 'a UInt8') VALUES (1)",
-    "EXPLAIN INSERT INTO deploys SELECT now64(6), '', 'x', '', ''",
-    "DROP TABLE requests",
-    "TRUNCATE TABLE requests",
-    "ALTER TABLE requests DELETE WHERE 1",
-    "DELETE FROM requests WHERE 1",
-    "RENAME TABLE requests TO gone",
-    "DETACH TABLE requests",
-    "CREATE TABLE evil (a UInt8) ENGINE = Memory",
-    "CREATE TEMPORARY TABLE evil (a UInt8)",
-    "CREATE FUNCTION evil AS x -> x",
-    "SET readonly = 0",
-    "USE system",
-    "SYSTEM SHUTDOWN",
-    "KILL QUERY WHERE 1",
-    "BACKUP TABLE requests TO File('{path}')",
-    "SELECT 1; DROP TABLE requests",
-    "SELECT 1 PARALLEL WITH DROP TABLE requests",
-    # table functions that leave the database
-    "SELECT * FROM file('/etc/passwd', 'LineAsString')",
-    "SELECT * FROM `file`('/etc/passwd', 'LineAsString')",
-    "SELECT * FROM FILE('/etc/passwd', 'LineAsString')",
-    "DESCRIBE TABLE file('/etc/passwd', 'LineAsString')",
-    "EXPLAIN SELECT * FROM file('/etc/passwd', 'LineAsString')",
-    "SELECT * FROM view(SELECT * FROM file('/etc/passwd', 'LineAsString'))",
-    "SELECT 1 WHERE 1 IN (SELECT * FROM url('http://127.0.0.1:1/', 'TSV', 'a UInt8'))",
-    "SELECT 1 IN s3('http://127.0.0.1:1/x')",
-    "SELECT * FROM remote('127.0.0.1:1', 'system.one')",
-    "SELECT * FROM cluster('default', 'system.one')",
-    "SELECT * FROM executable('id', 'TSV', 'a String')",
-    "SELECT * FROM Python(password)",
-    "SELECT * FROM eval('SELECT 1')",
-    "SELECT * FROM merge('system', '.*')",
-    "SELECT * FROM loop(system.processes)",
-    "SELECT * FROM requests AS r JOIN mysql('h:1', 'd', 't', 'u', 'p') AS m ON 1",
-    "WITH (SELECT any(line) FROM file('/etc/passwd', 'LineAsString')) AS x SELECT x",
-    "SELECT 1 UNION ALL (SELECT 2 UNION ALL SELECT line FROM file('/etc/passwd', 'LineAsString'))",
-    "SHOW TABLES WHERE name IN (SELECT * FROM file('/etc/passwd', 'LineAsString'))",
-    # the database that is the file system
-    "SELECT * FROM default.`/etc/passwd`",
-    "SELECT * FROM `default`.`/etc/passwd`",
-    "SELECT 1 IN default.`/etc/passwd`",
-    "DESCRIBE default.`/etc/passwd`",
-    "EXISTS default.`/etc/passwd`",
-    "SELECT * FROM {db:Identifier}.`/etc/passwd`",
-    # functions that leave the database, in every place that a function can stand
-    "SELECT file('/etc/passwd')",
-    "SELECT 1 FROM requests ORDER BY file('/etc/passwd')",
-    "SELECT arrayMap(x -> file(x), ['/etc/passwd'])",
-    "SELECT COLUMNS('name') APPLY(file) FROM system.tables",
-    "SELECT * APPLY(x -> file(x)) FROM system.tables",
-    "SELECT sum(1) OVER (PARTITION BY file('/etc/passwd'))",
-    "SELECT dictGet('d', 'a', 1)",
-    "SELECT joinGet('j', 'a', 1)",
-    "SELECT sleep(3)",
-    "SELECT sleepEachRow(3) FROM numbers(10)",
-    "SELECT aiGenerate('x')",
-    "SELECT getServerSetting('max_connections')",
-    "SELECT addressToLine(1)",
-    # files to write
-    "SELECT 1 INTO OUTFILE '{path}'",
-    "SELECT 1 INTO OUTFILE '{path}' AND STDOUT",
-    "EXPLAIN SELECT 1 INTO OUTFILE '{path}'",
-    "EXPLAIN AST SELECT 1 INTO OUTFILE '{path}'",
-    "DESCRIBE requests INTO OUTFILE '{path}'",
-    "SHOW TABLES INTO OUTFILE '{path}'",
-    "SHOW CREATE TABLE requests INTO OUTFILE '{path}'",
-    "SHOW FUNCTIONS INTO OUTFILE '{path}'",
-    "EXISTS requests INTO OUTFILE '{path}'",
-    "SELECT 1 SETTINGS output_format_schema = '{path}' FORMAT Protobuf",
-    # the inside of the server
-    "SELECT * FROM system.processes",
-    "SELECT * FROM system.users",
-    "SELECT * FROM `system`.`processes`",
-    "SELECT * FROM SYSTEM.processes",
-    "SELECT 1 IN system.processes",
-    "SELECT * FROM {table:Identifier}",
-    "SHOW PROCESSLIST",
-    "SHOW GRANTS",
-    # limits to lift
-    "SELECT * FROM requests SETTINGS max_memory_usage = 0",
-    "SELECT * FROM requests SETTINGS max_memory_usage = DEFAULT",
-    "SELECT * FROM (SELECT 1 SETTINGS max_execution_time = 1000000)",
-    "SELECT 1 SETTINGS/**/max_execution_time/**/=0",
-    "SELECT 1 SETTINGS max_threads = 10000",
-    "SELECT 1 SETTINGS max_threads = 1, readonly = 0",
-    "SELECT 1 SETTINGS additional_table_filters = {'requests': 'file(\\'/etc/passwd\\') = \\'\\''}",
-    "DESCRIBE requests SETTINGS max_memory_usage = 0",
-]
-HARMLESS = [
-    "SELECT count() FROM requests",
-    "WITH x AS (SELECT number AS n FROM numbers(3)) SELECT sum(n) FROM x",
-    "SELECT 'SELECT 1 INTO OUTFILE x; DROP TABLE requests'",
-    "SELECT quantile(0.5)(ttft_us), countIf(ttft_us > 1), quantilesTDigestIf(0.5, 0.9)(ttft_us, 1) FROM requests",
-    "SELECT COUNT(*), Sum(ttft_us), COUNTIf(1) FROM requests UNION ALL SELECT NULL, NULL, NULL",
-    "SELECT toStartOfInterval(now(), INTERVAL 5 MINUTE), dateDiff('second', now(), now()), formatReadableSize(1e9)",
-    "SELECT sum(ttft_us) OVER (ORDER BY ttft_us ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM requests",
-    "SELECT CASE WHEN 1 THEN 'a' ELSE 'b' END, [1, 2][1], map('a', 1)['a'], (1, 2).1",
-    "SELECT arrayMap(x -> x + 1, range(3)), CAST(1 AS Nullable(UInt8)), '1'::UInt8, EXISTS(SELECT 1)",
-    "SELECT * EXCEPT (ttft_us), * APPLY(toString) FROM (SELECT 1 AS ttft_us, 2 AS b)",
-    "SELECT name FROM system.columns WHERE database = {database:String} AND name LIKE '%a%'",
-    "SELECT 1 SETTINGS max_threads = 1, max_execution_time = 5, max_result_rows = 10",
-    "SELECT 1 FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 0",
-    "SHOW TABLES",
-    "SHOW TABLES LIKE '%req%'",
-    "SHOW DATABASES",
-    "SHOW CREATE TABLE requests",
-    "SHOW COLUMNS FROM requests",
-    "DESCRIBE requests",
-    "DESC TABLE requests FORMAT JSON",
-    "EXISTS requests",
-    "EXPLAIN SELECT 1",
-    "EXPLAIN indexes = 1 SELECT * FROM requests",
-    "SELECT name FROM system.tables WHERE database = currentDatabase()",
-    "SELECT table_name FROM information_schema.tables",
-]
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +83,9 @@ def test_a_statement_nested_beyond_measure_is_refused(reader_dsn: str) -> None:
     "settings",
     [
         {"max_memory_usage": "0"},
-        {"max_execution_time": "100000"},
+        {"max_execution_time": "0"},
+        {"workload": "x"},
+        {"log_queries": "1"},
         {"readonly": "0", "allow_introspection_functions": "1"},
         {"dialect": "kusto"},
         {"output_format_schema": "x"},
@@ -218,6 +95,51 @@ def test_a_statement_nested_beyond_measure_is_refused(reader_dsn: str) -> None:
 )
 def test_settings_in_the_url_lift_no_limit(settings: dict[str, str], reader_dsn: str) -> None:
     assert post(reader_dsn, "SELECT 1", **settings).code == ACCESS_DENIED
+
+
+def test_a_deadline_beyond_ours_becomes_ours(reader_dsn: str) -> None:
+    """clickhouse-go sends its caller's deadline with every query, be it a minute or a day."""
+    limit = "SELECT getSetting('max_execution_time')"
+    assert post(reader_dsn, limit, max_execution_time="86405").text == post(reader_dsn, limit).text == "120\n"
+
+
+def test_a_statement_split_over_url_and_body_is_checked_whole(reader_dsn: str) -> None:
+    assert (
+        post(reader_dsn, "file('/etc/passwd', 'LineAsString')", query="SELECT * FROM").code == ACCESS_DENIED
+    )
+    assert post(reader_dsn, "; DROP TABLE requests", query="SELECT 1").code == SYNTAX_ERROR
+
+
+@pytest.mark.parametrize(
+    "name", ["DataFrame", "ArrowTable", "dataframe", "Debug", "TSV SETTINGS readonly = 0"]
+)
+def test_formats_that_are_no_bytes_are_refused(name: str, reader_dsn: str) -> None:
+    """chDB hands out objects under some names; in a header, in the URL and in the statement."""
+    answers = [
+        post(reader_dsn, "SELECT 1", {"X-ClickHouse-Format": name}),
+        post(reader_dsn, "SELECT 1", default_format=name),
+    ]
+    if " " not in name:
+        answers.append(post(reader_dsn, f"SELECT 1 FORMAT {name}"))
+    assert {(answer.status, answer.code) for answer in answers} == {(400, 73)}
+
+
+def test_every_format_that_the_engine_lists_is_answered(reader_dsn: str) -> None:
+    names = post(reader_dsn, "SELECT name FROM system.formats WHERE is_output").text.split()
+    codes = {name: post(reader_dsn, "SELECT 1 AS a", default_format=name).code for name in names}
+    # these want a schema, an address, other columns, or a template
+    wanting = {"AvroConfluent", "GeoJSON", "PNG", "Prometheus", "Template"}
+    assert {name for name, code in codes.items() if code} <= wanting | {
+        "Protobuf",
+        "ProtobufList",
+        "ProtobufSingle",
+    }
+    assert len(names) > 90
+
+
+def test_another_database_in_a_header_is_checked(reader_dsn: str) -> None:
+    bare = reader_dsn.rpartition("/")[0]
+    assert post(bare, "SELECT 1", {"X-ClickHouse-Database": "default"}).code == ACCESS_DENIED
 
 
 def test_a_lowered_limit_holds_for_one_query(reader_dsn: str) -> None:

@@ -18,7 +18,8 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from store.client import connect
 from store.embedded import Embedded
-from store.engine import READER_HANDLES, WAITING
+from store.engine import READER_HANDLES
+from store.handles import WAITING
 from store.http import READER_BODY_BYTES
 from tests.conftest import Database
 from tests.store.plain import post
