@@ -1,75 +1,42 @@
-"""OTLP over gRPC: traces, metrics and logs, acknowledged once they are on disk.
+"""OTLP over gRPC: traces, metrics and logs, acknowledged once they are on disk (`collector.otlp_intake`).
 
-Requests stay bytes: they are checked (`collector.otlp_check`), put into the sink as they came and answered. The codes
-are those of the OTLP specification: INVALID_ARGUMENT is for good, RESOURCE_EXHAUSTED with RetryInfo means "again
-later", a partial success names the rows that were refused.
+The codes are those of the OTLP specification: INVALID_ARGUMENT is for good, RESOURCE_EXHAUSTED with RetryInfo means
+"again later", a partial success names the rows that were refused.
 """
 
 from __future__ import annotations
 
-import hmac
 import socket
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from cachemodel.errors import UserError
-from collector.otlp_check import Checked, MalformedError, Window, check_logs, check_metrics, check_traces
-from collector.sink import Backpressure, Entry, Sink
+from collector.otlp_check import MalformedError
+from collector.otlp_intake import (
+    CHECKED_AT_ONCE,
+    SIGNALS,
+    TIMES_A_CHECK,
+    TOKEN_HINT,
+    Intake,
+    Limits,
+    OversizedError,
+    Signal,
+)
+from collector.sink import Backpressure, Sink
 from collector.tally import Tally
 
-WORKERS = 4
-CONCURRENT_REQUESTS = 32  # beyond this gRPC itself refuses, before it reads the message
-MALFORMED = "malformed request"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bounds of the receiver. message_bytes: of one request, after decompression."""
-
-    message_bytes: int = 8 << 20
-    window: Window = field(default_factory=Window)
-
-    @property
-    def memory_bytes(self) -> int:
-        """What requests in flight can take at most: received bytes, and parsed ones (some four times the size)."""
-        return self.message_bytes * (CONCURRENT_REQUESTS + 4 * WORKERS)
-
-
-@dataclass(frozen=True)
-class Signal:
-    """One of OTLP's services: its kind, its check and how it reports refused rows."""
-
-    kind: str
-    service: str
-    check: Callable[[bytes, Window], Checked]
-    response: Any
-    rejected_field: str
-
-
-SIGNALS = tuple(
-    Signal(kind, f"opentelemetry.proto.collector.{package}.v1.{name}Service", check, response, field)
-    for kind, package, name, check, response, field in (
-        ("traces", "trace", "Trace", check_traces, ExportTraceServiceResponse, "rejected_spans"),
-        (
-            "metrics",
-            "metrics",
-            "Metrics",
-            check_metrics,
-            ExportMetricsServiceResponse,
-            "rejected_data_points",
-        ),
-        ("logs", "logs", "Logs", check_logs, ExportLogsServiceResponse, "rejected_log_records"),
-    )
-)
+WORKERS = 4  # each reads one message at a time
+# Beyond this gRPC itself refuses, without RetryInfo: exporters other than Python's then give the data up.
+MOST_WAITING = 1024
+WINDOW_BYTES = 64 << 10  # of a waiting request: what HTTP/2 lets its sender send before somebody reads
+MESSAGE_S = 30.0  # for a sender to send its message: it holds a worker meanwhile
 
 
 class OtlpGrpcReceiver:
@@ -84,75 +51,77 @@ class OtlpGrpcReceiver:
         limits: Limits | None = None,
         token: str | None = None,
     ) -> None:
-        self._sink, self._tally = sink, tally
-        self._limits = limits or Limits()
-        self._authorization = f"Bearer {token}".encode() if token else None
+        limits = limits or Limits()
+        self.intake = Intake(sink, tally, limits, token)
+        # requests that wait, those that are read (in gRPC's buffers and as bytes), those that are checked
+        self.memory_bytes = MOST_WAITING * WINDOW_BYTES + limits.message_bytes * (
+            2 * WORKERS + TIMES_A_CHECK * CHECKED_AT_ONCE
+        )
+        self._reading: dict[grpc.ServicerContext, float] = {}  # since when, by time.monotonic()
+        self._stopping = threading.Event()
         self._server = grpc.server(
-            ThreadPoolExecutor(WORKERS, thread_name_prefix="otlp"),
+            ThreadPoolExecutor(WORKERS, thread_name_prefix="otlp-grpc"),
             handlers=[self._service(signal) for signal in SIGNALS],
             options=[
-                ("grpc.max_receive_message_length", self._limits.message_bytes),
+                ("grpc.max_receive_message_length", limits.message_bytes),
                 ("grpc.so_reuseport", 0),
+                ("grpc.http2.bdp_probe", 0),  # it lets windows grow
             ],
-            maximum_concurrent_rpcs=CONCURRENT_REQUESTS,
+            maximum_concurrent_rpcs=MOST_WAITING,
         )
         host = address.rpartition(":")[0]
-        _try_to_listen(host, int(address.rpartition(":")[2]))
+        listen(host, int(address.rpartition(":")[2]), "OTLP/gRPC").close()  # gRPC does not say why it cannot
         self.port: int = self._server.add_insecure_port(address)
         self.endpoint = f"{host}:{self.port}"
 
     def start(self) -> None:
         """Begin to accept exports."""
         self._server.start()
+        threading.Thread(target=self._cut_off_slow, name="otlp-grpc-slow", daemon=True).start()
 
     def stop(self, grace_s: float = 2.0) -> None:
         """Refuse new exports and let those in flight finish."""
         self._server.stop(grace_s).wait()
+        self._stopping.set()
+
+    def _cut_off_slow(self) -> None:
+        """gRPC itself waits for ever for a message."""
+        while not self._stopping.wait(min(1.0, MESSAGE_S)):
+            too_late = time.monotonic() - MESSAGE_S
+            for context, since in list(self._reading.items()):
+                if since < too_late:
+                    context.cancel()
 
     def _service(self, signal: Signal) -> grpc.GenericRpcHandler:
-        def export(payload: bytes, context: grpc.ServicerContext) -> bytes:
-            return self._export(signal, payload, context)
+        def export(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            return self._export(signal, messages, context)
 
-        # without (de)serialisers gRPC hands over and takes back bytes
+        # As a stream of one message, which is the same on the wire: its sender is known before it is read. Without
+        # (de)serialisers gRPC hands over and takes back bytes.
         return grpc.method_handlers_generic_handler(
-            signal.service, {"Export": grpc.unary_unary_rpc_method_handler(export)}
+            signal.service, {"Export": grpc.stream_unary_rpc_method_handler(export)}
         )
 
-    def _export(self, signal: Signal, payload: bytes, context: grpc.ServicerContext) -> bytes:
-        self._authorise(context)
+    def _export(self, signal: Signal, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        if not self.intake.admits(dict(context.invocation_metadata()).get("authorization", "")):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, TOKEN_HINT)
         try:
-            checked = signal.check(payload, self._limits.window)
-        except MalformedError as error:
-            self._tally.rejected(signal.kind, MALFORMED, 1)
+            answer: bytes = self.intake.take(signal, self._read(messages, context)).SerializeToString()
+            return answer
+        except (MalformedError, OversizedError) as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        if checked.rows:
-            try:
-                self._sink.put([Entry(signal.kind, checked.payload, checked.rows)])
-            except Backpressure as full:
-                _refuse(context, full)
-        for reason, rows in checked.rejected.items():
-            self._tally.rejected(signal.kind, reason, rows)
-        return _answer(signal, checked)
+        except Backpressure as full:
+            _refuse(context, full)
+        raise AssertionError("abort always raises")
 
-    def _authorise(self, context: grpc.ServicerContext) -> None:
-        if self._authorization is None:
-            return
-        offered = dict(context.invocation_metadata()).get("authorization", "")
-        if not hmac.compare_digest(offered.encode(), self._authorization):
-            context.abort(
-                grpc.StatusCode.UNAUTHENTICATED, "send the collector's token as 'authorization: Bearer TOKEN'"
-            )
-
-
-def _answer(signal: Signal, checked: Checked) -> bytes:
-    response = signal.response()
-    if checked.rejected:
-        setattr(response.partial_success, signal.rejected_field, checked.rejected.total())
-        response.partial_success.error_message = "; ".join(
-            f"{n} x {why}" for why, n in checked.rejected.items()
-        )
-    data: bytes = response.SerializeToString()
-    return data
+    def _read(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        self._reading[context] = time.monotonic()
+        try:
+            return next(messages)
+        except StopIteration:
+            raise MalformedError("a call without a message") from None
+        finally:
+            del self._reading[context]
 
 
 def _refuse(context: grpc.ServicerContext, full: Backpressure) -> NoReturn:
@@ -165,13 +134,13 @@ def _refuse(context: grpc.ServicerContext, full: Backpressure) -> NoReturn:
     raise AssertionError("abort_with_status always raises")
 
 
-def _try_to_listen(host: str, port: int) -> None:
-    """gRPC does not say why it cannot listen: a plain socket does."""
+def listen(host: str, port: int, what: str) -> socket.socket:
+    """A socket that listens; raises UserError that says why it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.create_server((host.strip("[]"), port), family=family).close()
+        return socket.create_server((host.strip("[]"), port), family=family)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(
-            f"cannot listen on {host}:{port} for OTLP/gRPC ({reason}); choose another address"
+            f"cannot listen on {host}:{port} for {what} ({reason}); choose another address"
         ) from None

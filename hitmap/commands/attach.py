@@ -19,12 +19,13 @@ from rich.live import Live
 from cachemodel.errors import UsageError, UserError
 from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Detection, base_url
-from collector.otlp import OtlpGrpcReceiver
+from collector.otlp_check import Window
 from collector.pipeline import Pipeline
 from collector.resume import Stored
 from hitmap.commands._detection_view import as_dict, table
+from hitmap.commands._otlp_doors import DoorOptions, Doors, door_options
 from hitmap.commands._store_option import store_option
-from hitmap.commands.collect import require_token_off_loopback, status_line
+from hitmap.commands.collect import status_line
 from store.client import connect
 from store.embedded import ensure, home
 
@@ -93,15 +94,7 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)", re.DOTALL)
     default="",
     help="Bearer token that the servers want (or $HITMAP_API_KEY).",
 )
-@click.option(
-    "--otlp-grpc",
-    "address",
-    default="127.0.0.1:4317",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Receive spans here.",
-)
-@click.option("--token", envvar="HITMAP_TOKEN", help="What senders of spans must show (or $HITMAP_TOKEN).")
+@door_options
 @click.option(
     "--spool",
     type=click.Path(file_okay=False, path_type=Path),
@@ -125,8 +118,7 @@ def command(
     label_fields: tuple[str, ...],
     interval: float,
     api_key: str,
-    address: str,
-    token: str | None,
+    doors: DoorOptions,
     spool: Path | None,
     check: bool,
     as_json: bool,
@@ -142,7 +134,6 @@ def command(
     """
     if as_json and not check:
         raise UsageError("--json goes with --check")
-    require_token_off_loopback(address, token)
     urls = server_names(servers)
     of = {
         option: by_server(values, list(urls), option)
@@ -171,9 +162,9 @@ def command(
         )
         for name in urls
     ]
-    detections = detect_all(urls, api_key, address, as_json)
+    detections = detect_all(urls, api_key, doors.grpc, as_json)
     if not check:
-        run(detections, options, store, spool, address, token)
+        run(detections, options, store, spool, doors)
 
 
 def server_names(servers: Sequence[str]) -> dict[str, str]:
@@ -238,8 +229,7 @@ def run(
     options: Sequence[AttachOptions],
     store: str | None,
     spool: Path | None,
-    address: str,
-    token: str | None,
+    doors: DoorOptions,
 ) -> None:
     """Collect from all servers until interrupted or terminated."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.ERROR)
@@ -255,19 +245,16 @@ def run(
         pipeline = stack.enter_context(Pipeline(dsn, spool or home() / "spool"))
         stored = Stored(lambda: connect(dsn())) if drained(pipeline) else None
 
-        try:
-            receiver = OtlpGrpcReceiver(pipeline.sink, pipeline.tally, address, token=token)
-        except UserError as error:
+        opened = doors.open(pipeline, Window(), stack)
+        for error in opened.closed.values():
             console.print(f"hitmap attach: no spans are received here: {error}", soft_wrap=True)
-        else:
-            stack.callback(receiver.stop)
-            receiver.start()
-            console.print(f"hitmap attach: OTLP/gRPC on {receiver.endpoint}")
+        if opened.opened:
+            console.print(f"hitmap attach: {opened}", soft_wrap=True)
         attachments = [
             stack.enter_context(Attachment(detection, option, pipeline.sink, stored))
             for detection, option in zip(detections, options, strict=True)
         ]
-        watch(attachments, pipeline, console, stopping)
+        watch(attachments, pipeline, opened, console, stopping)
         console.print("hitmap attach: stopping; what is not in the store yet stays in the spool")
 
 
@@ -282,27 +269,31 @@ def drained(pipeline: Pipeline, timeout_s: float = 10.0) -> bool:
 
 
 def watch(
-    attachments: Sequence[Attachment], pipeline: Pipeline, console: Console, stopping: threading.Event
+    attachments: Sequence[Attachment],
+    pipeline: Pipeline,
+    doors: Doors,
+    console: Console,
+    stopping: threading.Event,
 ) -> None:
     """Show a line for each source and one for the store until `stopping` is set."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             while not stopping.wait(1.0):
-                live.update("\n".join(status_lines(attachments, pipeline)), refresh=True)
+                live.update("\n".join(status_lines(attachments, pipeline, doors)), refresh=True)
         return
     logged_at, shown = time.monotonic(), [""]
     while not stopping.wait(0.2):
         if time.monotonic() >= logged_at + LOG_EVERY_S:
             logged_at = time.monotonic()
-            lines = list(status_lines(attachments, pipeline))
+            lines = list(status_lines(attachments, pipeline, doors))
             if lines != shown:
                 console.print("\n".join(lines), soft_wrap=True, markup=False)
             shown = lines
 
 
-def status_lines(attachments: Sequence[Attachment], pipeline: Pipeline) -> Iterator[str]:
+def status_lines(attachments: Sequence[Attachment], pipeline: Pipeline, doors: Doors) -> Iterator[str]:
     """How every source and the store fare."""
     for attachment in attachments:
         for status in attachment.status():
             yield f"{status.source}: {status.state}, {status.detail}"
-    yield status_line(pipeline.stats())
+    yield status_line(pipeline.stats()) + doors.text_note()

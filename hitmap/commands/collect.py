@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import signal
 import threading
@@ -15,10 +14,11 @@ from rich.console import Console
 from rich.live import Live
 
 from cachemodel.errors import UsageError
-from collector.otlp import Limits, OtlpGrpcReceiver
 from collector.otlp_check import DAY_S, Window
+from collector.otlp_intake import Limits
 from collector.pipeline import Pipeline, Stats
 from collector.writer import Flush
+from hitmap.commands._otlp_doors import OFF, DoorOptions, Doors, door_options
 from hitmap.commands._store_option import store_option
 from store.embedded import ensure, home
 
@@ -28,19 +28,7 @@ DRAIN_S = 10.0
 
 
 @click.command()
-@click.option(
-    "--otlp-grpc",
-    "address",
-    default="127.0.0.1:4317",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where to listen for OTLP/gRPC. Port 0 takes any free one.",
-)
-@click.option(
-    "--token",
-    envvar="HITMAP_TOKEN",
-    help="What senders must show as 'authorization: Bearer TOKEN' (or $HITMAP_TOKEN). Needed off loopback.",
-)
+@door_options
 @click.option(
     "--spool",
     type=click.Path(file_okay=False, path_type=Path),
@@ -67,22 +55,22 @@ DRAIN_S = 10.0
 )
 @store_option
 def command(
-    address: str,
-    token: str | None,
+    doors: DoorOptions,
     spool: Path | None,
     spool_limit: int,
     fsync: bool,
     max_age: int,
     store: str | None,
 ) -> None:
-    """Receive OpenTelemetry (OTLP/gRPC: traces, metrics, logs) and write it to the store.
+    """Receive OpenTelemetry (OTLP over gRPC and HTTP: traces, metrics, logs) and write it to the store.
 
     What was acknowledged is on disk and reaches the store exactly once, whatever crashes in between.
     """
-    require_token_off_loopback(address, token)
+    if set(doors.addresses.values()) == {OFF}:
+        raise UsageError("both doors are off: there would be nothing to receive")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     console = Console(stderr=True, highlight=False)
-    limits, flush = Limits(window=Window(max_age_s=max_age * DAY_S)), Flush()
+    flush = Flush()
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
@@ -99,48 +87,36 @@ def command(
             flush=flush,
         )
         stack.callback(pipeline.close, DRAIN_S)
-        receiver = OtlpGrpcReceiver(pipeline.sink, pipeline.tally, address, limits=limits, token=token)
-        stack.callback(receiver.stop)
-        receiver.start()
+        opened = doors.open(pipeline, Window(max_age_s=max_age * DAY_S), stack)
+        doors.require(opened)
         console.print(
-            f"hitmap collect: OTLP/gRPC on {receiver.endpoint};"
-            f" memory stays below {memory_bound(limits, flush) >> 20} MB, the spool below {spool_limit} MB",
+            f"hitmap collect: {opened}; memory stays below {memory_bound(opened, flush) >> 20} MB,"
+            f" the spool below {spool_limit} MB",
             soft_wrap=True,
         )
-        watch(pipeline, console, stopping)
+        for error in opened.closed.values():
+            console.print(f"hitmap collect: {error}", soft_wrap=True)
+        watch(pipeline, opened, console, stopping)
         console.print("hitmap collect: stopping; what is not in the store yet stays in the spool")
 
 
-def require_token_off_loopback(address: str, token: str | None) -> None:
-    """Raise UsageError for an address others can reach without a token, or for one that is no HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{address!r} is no HOST:PORT, for example 127.0.0.1:4317")
-    try:
-        local = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        local = False
-    if not local and not token:
-        raise UsageError(f"{host} can be reached from other machines: set a --token that senders must show")
+def memory_bound(doors: Doors, flush: Flush) -> int:
+    """Bytes this process can take: at rest, requests under way, one batch read, joined and sent."""
+    return BASE_BYTES + doors.memory_bytes + 3 * (flush.max_bytes + Limits().message_bytes)
 
 
-def memory_bound(limits: Limits, flush: Flush) -> int:
-    """Bytes this process can take: at rest, requests in flight, one batch read, joined and sent."""
-    return BASE_BYTES + limits.memory_bytes + 3 * (flush.max_bytes + limits.message_bytes)
-
-
-def watch(pipeline: Pipeline, console: Console, stopping: threading.Event) -> None:
+def watch(pipeline: Pipeline, doors: Doors, console: Console, stopping: threading.Event) -> None:
     """Show how things stand until `stopping` is set: one live line on a terminal, else a line now and then."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             while not stopping.wait(1.0):
-                live.update(status_line(pipeline.stats()), refresh=True)
+                live.update(status_line(pipeline.stats()) + doors.text_note(), refresh=True)
         return
     logged_at, last = time.monotonic(), ""
     while not stopping.wait(0.2):
         if time.monotonic() >= logged_at + LOG_EVERY_S:
             logged_at = time.monotonic()
-            line = status_line(pipeline.stats())
+            line = status_line(pipeline.stats()) + doors.text_note()
             if line != last:
                 console.print(line, soft_wrap=True)
             last = line

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,9 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from benchmarks.spans import METHOD, export_request
 from cachemodel.errors import UserError
-from collector.otlp import MALFORMED, Limits, OtlpGrpcReceiver
+from collector.otlp import WORKERS, OtlpGrpcReceiver
 from collector.otlp_check import Window
+from collector.otlp_intake import MALFORMED, Limits
 from collector.pipeline import Pipeline
 from collector.sink import Entry
 from collector.spool import Spool
@@ -266,12 +267,79 @@ def test_oversized_requests_are_refused_compressed_or_not(tmp_path: Path) -> Non
         call(receiver, export_request(2, spans=10), compression=grpc.Compression.Gzip)
 
 
+def test_senders_wait_for_each_other_and_are_not_refused(tmp_path: Path) -> None:
+    """gRPC's own refusal has no RetryInfo: to the specification it would mean that the data is lost."""
+    spool, opened = Spool(tmp_path), threading.Event()
+
+    class Slow:
+        def put(self, entries: Any) -> int:
+            assert opened.wait(30)
+            return spool.put(entries)
+
+    with listening(Slow()) as receiver:
+        channels = [
+            grpc.insecure_channel(receiver.endpoint, options=[("grpc.use_local_subchannel_pool", 1)])
+            for _ in range(100)
+        ]
+        under_way = [
+            channel.unary_unary(METHOD).future(export_request(seed, spans=2), timeout=60)
+            for seed, channel in enumerate(channels)
+        ]
+        eventually(lambda: receiver.intake.under_way == WORKERS)
+        opened.set()
+        answers = [future.result() for future in under_way]
+        for channel in channels:
+            channel.close()
+    assert answers == [b""] * 100
+    assert spool.pending() == {"traces": 200}
+
+
 def test_a_token_is_demanded(tmp_path: Path) -> None:
     with listening(Spool(tmp_path), token="s3cret") as receiver:
         body = export_request(1, spans=1)
         for metadata in ([], [("authorization", "Bearer wrong")]):
             assert refusal(receiver, body, metadata=metadata).code() is grpc.StatusCode.UNAUTHENTICATED
         call(receiver, body, metadata=[("authorization", "Bearer s3cret")])
+
+
+@contextmanager
+def stuck(receiver: OtlpGrpcReceiver, count: int) -> Iterator[list[grpc.Future]]:
+    """Calls that never send their message."""
+    with ExitStack() as stack:
+        never = threading.Event()
+        stack.callback(never.set)
+
+        def nothing() -> Iterator[bytes]:
+            never.wait(60)
+            yield from ()
+
+        yield [
+            stack.enter_context(grpc.insecure_channel(receiver.endpoint))
+            .stream_unary(METHOD)
+            .future(nothing())
+            for _ in range(count)
+        ]
+
+
+def test_senders_that_never_send_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.otlp.MESSAGE_S", 0.2)
+    with listening(Spool(tmp_path)) as receiver, stuck(receiver, 3 * WORKERS) as calls:
+        assert call(receiver, export_request(1)) == ExportTraceServiceResponse()
+        eventually(lambda: all(call.done() for call in calls))
+        assert {call.code() for call in calls} == {grpc.StatusCode.CANCELLED}
+
+
+def test_without_a_token_nobody_is_waited_for(tmp_path: Path) -> None:
+    with listening(Spool(tmp_path), token="s3cret") as receiver, stuck(receiver, 3 * WORKERS) as calls:
+        eventually(lambda: all(call.done() for call in calls))
+        assert {call.code() for call in calls} == {grpc.StatusCode.UNAUTHENTICATED}
+
+
+def test_a_call_without_a_message_is_malformed(tmp_path: Path) -> None:
+    with listening(Spool(tmp_path)) as receiver, grpc.insecure_channel(receiver.endpoint) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.stream_unary(METHOD)(iter(()), timeout=10)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_a_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
