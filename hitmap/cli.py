@@ -17,15 +17,24 @@ from cachemodel.errors import UserError
 # name -> help line; a module hitmap/commands/<name>.py stands behind each
 COMMANDS = {
     "demo": "See it work: a recorded vLLM comes in through real sockets, then the report.",
+    "up": "Run everything in the configuration file: store, collector and every server.",
     "attach": "Watch live LLM servers: what each tells, what it does not, and the flag that opens the rest.",
     "collect": "Receive OpenTelemetry from servers and write it to the store.",
     "report": "Compare two sets of requests: which layer shows the change in latency?",
+    "sources": "What each server tells, what it does not, and which figures cannot be trusted.",
     "replay": "Play a recorded capture through the ports a live server would use.",
     "deploy": "Mark a deployment, so that reports can compare before and after.",
     "config": "Check the configuration file, or print one to start from.",
     "store": "Run, migrate and query the store.",
 }
-EXTRA_OF = {"chdb": "server", "clickhouse_connect": "server", "numpy": "server", "starlette": "server"}
+EXTRA_OF = {
+    "chdb": "server",
+    "clickhouse_connect": "server",
+    "numpy": "server",
+    "pydantic": "server",
+    "starlette": "server",
+    "yaml": "server",
+}
 
 
 class LazyGroup(click.Group):
@@ -55,6 +64,7 @@ def cli() -> None:
     First steps:
       hitmap demo                              the whole path on a recorded vLLM
       hitmap attach http://127.0.0.1:8000      watch a server of your own
+      hitmap sources                           which of its figures cannot be true
       hitmap report --a '-2h/-1h' --b '-1h/now'  compare two windows
     """
 

@@ -11,6 +11,7 @@ from clickhouse_connect.driver.exceptions import Error
 from clickhouse_connect.driver.httputil import get_pool_manager
 
 from cachemodel.errors import UsageError, UserError
+from store.right_results import RIGHT_RESULTS
 
 EXAMPLE = "http://user:password@host:8123/database"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -30,7 +31,7 @@ def connect(dsn: str, *, timeout_s: float = 300.0) -> Client:
     except ValueError:
         raise UsageError(f"{_shown(dsn)!r} has no valid port: a DSN looks like {EXAMPLE}") from None
     try:
-        return clickhouse_connect.get_client(
+        client = clickhouse_connect.get_client(
             host=parts.hostname,
             port=port,
             interface=parts.scheme,
@@ -46,6 +47,11 @@ def connect(dsn: str, *, timeout_s: float = 300.0) -> Client:
         )
     except Error as error:
         raise UserError(_reason(error, dsn)) from None
+    for name, value in RIGHT_RESULTS.items():
+        known = client.server_settings.get(name)
+        if known and known.value != value and not known.readonly:
+            client.set_client_setting(name, value)
+    return client
 
 
 def _reason(error: Error, dsn: str) -> str:

@@ -27,6 +27,7 @@ import chdb
 
 from store.errors import EngineError
 from store.handles import Handle, Pool, Statement
+from store.right_results import RIGHT_RESULTS
 
 READER_HANDLES = 6
 WRITER_HANDLES = 4
@@ -97,8 +98,9 @@ class Engine:
         self._handles = [Handle(chdb.connect(path), name) for name in names]  # type: ignore[no-untyped-call]
         self._control, self._controlling = chdb.connect(path), threading.Lock()  # type: ignore[no-untyped-call]
         readers, writers = self._handles[:READER_HANDLES], self._handles[READER_HANDLES:]
+        right = ", ".join(f"{name} = {value}" for name, value in RIGHT_RESULTS.items())
         for handle in self._handles:
-            handle.connection.query(f"SET workload = {quote_text(handle.name)}")
+            handle.connection.query(f"SET workload = {quote_text(handle.name)}, {right}")
         bounds = ", ".join(f"{name} = {value}" for name, value in self.limits.of_a_reader.items())
         for handle in readers:
             handle.connection.query(f"SET {bounds}, readonly = 2")
@@ -152,7 +154,8 @@ class Engine:
                 yield handle
             finally:
                 # DEFAULT would be the engine's, and lift what binds this handle
-                kept = {"workload": quote_text(handle.name)} | ({} if writer else self.limits.of_a_reader)
+                kept: dict[str, str | int] = {"workload": quote_text(handle.name), **RIGHT_RESULTS}
+                kept |= {} if writer else self.limits.of_a_reader
                 defaults = ", ".join(f"{name} = {kept.get(name, 'DEFAULT')}" for name in settings)
                 handle.connection.query(f"SET {defaults}")
 

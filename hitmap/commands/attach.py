@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
-import signal
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.live import Live
 
 from cachemodel.errors import UsageError, UserError
 from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Detection, base_url
-from collector.otlp_check import Window
 from collector.pipeline import Pipeline
 from collector.resume import Stored
+from hitmap.commands._collector_options import collector_options, store_config
 from hitmap.commands._detection_view import as_dict, table
-from hitmap.commands._otlp_doors import DoorOptions, Doors, door_options
 from hitmap.commands._store_option import store_option
-from hitmap.commands.collect import status_line
-from store.client import connect
-from store.embedded import ensure, home
+from hitmap.config.model import CollectorConfig
+from hitmap.session import receiver_address, run
 
-LOG_EVERY_S = 10.0
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)", re.DOTALL)
 
 
@@ -94,12 +85,7 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)", re.DOTALL)
     default="",
     help="Bearer token that the servers want (or $HITMAP_API_KEY).",
 )
-@door_options
-@click.option(
-    "--spool",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for what is not yet in the store.",
-)
+@collector_options
 @click.option(
     "--check", is_flag=True, help="Show what the servers tell and stop. Exit code 0 if all can be reached."
 )
@@ -118,8 +104,7 @@ def command(
     label_fields: tuple[str, ...],
     interval: float,
     api_key: str,
-    doors: DoorOptions,
-    spool: Path | None,
+    collector: CollectorConfig,
     check: bool,
     as_json: bool,
     store: str | None,
@@ -162,9 +147,16 @@ def command(
         )
         for name in urls
     ]
-    detections = detect_all(urls, api_key, doors.grpc, as_json)
-    if not check:
-        run(detections, options, store, spool, doors)
+    detections = detect_all(urls, api_key, receiver_address(collector), as_json)
+    if check:
+        return
+
+    def attachments(pipeline: Pipeline, stored: Stored | None) -> list[Attachment]:
+        pairs = zip(detections, options, strict=True)
+        return [Attachment(detection, option, pipeline.sink, stored) for detection, option in pairs]
+
+    console = Console(stderr=True, highlight=False)
+    run("hitmap attach", store_config(store), collector, console, attachments, doors_needed=False)
 
 
 def server_names(servers: Sequence[str]) -> dict[str, str]:
@@ -222,78 +214,3 @@ def detect_all(urls: Mapping[str, str], api_key: str, otlp: str, as_json: bool) 
     if failures:
         raise failures[0]
     return list(found.values())
-
-
-def run(
-    detections: Sequence[Detection],
-    options: Sequence[AttachOptions],
-    store: str | None,
-    spool: Path | None,
-    doors: DoorOptions,
-) -> None:
-    """Collect from all servers until interrupted or terminated."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.ERROR)
-    console = Console(stderr=True, highlight=False)
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    with ExitStack() as stack:
-
-        def dsn() -> str:
-            return store or stack.enter_context(ensure()).dsn
-
-        pipeline = stack.enter_context(Pipeline(dsn, spool or home() / "spool"))
-        stored = Stored(lambda: connect(dsn())) if drained(pipeline) else None
-
-        opened = doors.open(pipeline, Window(), stack)
-        for error in opened.closed.values():
-            console.print(f"hitmap attach: no spans are received here: {error}", soft_wrap=True)
-        if opened.opened:
-            console.print(f"hitmap attach: {opened}", soft_wrap=True)
-        attachments = [
-            stack.enter_context(Attachment(detection, option, pipeline.sink, stored))
-            for detection, option in zip(detections, options, strict=True)
-        ]
-        watch(attachments, pipeline, opened, console, stopping)
-        console.print("hitmap attach: stopping; what is not in the store yet stays in the spool")
-
-
-def drained(pipeline: Pipeline, timeout_s: float = 10.0) -> bool:
-    """Wait until all that an earlier run left in the spool is in the store; whether it came to that in time."""
-    deadline = time.monotonic() + timeout_s
-    while any(pipeline.stats().pending.values()):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def watch(
-    attachments: Sequence[Attachment],
-    pipeline: Pipeline,
-    doors: Doors,
-    console: Console,
-    stopping: threading.Event,
-) -> None:
-    """Show a line for each source and one for the store until `stopping` is set."""
-    if console.is_terminal:
-        with Live(console=console, auto_refresh=False) as live:
-            while not stopping.wait(1.0):
-                live.update("\n".join(status_lines(attachments, pipeline, doors)), refresh=True)
-        return
-    logged_at, shown = time.monotonic(), [""]
-    while not stopping.wait(0.2):
-        if time.monotonic() >= logged_at + LOG_EVERY_S:
-            logged_at = time.monotonic()
-            lines = list(status_lines(attachments, pipeline, doors))
-            if lines != shown:
-                console.print("\n".join(lines), soft_wrap=True, markup=False)
-            shown = lines
-
-
-def status_lines(attachments: Sequence[Attachment], pipeline: Pipeline, doors: Doors) -> Iterator[str]:
-    """How every source and the store fare."""
-    for attachment in attachments:
-        for status in attachment.status():
-            yield f"{status.source}: {status.state}, {status.detail}"
-    yield status_line(pipeline.stats()) + doors.text_note()

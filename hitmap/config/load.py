@@ -77,7 +77,9 @@ def _read(path: Path) -> tuple[Any, dict[Place, int], list[tuple[Place, str]]]:
 
 def _values(node: yaml.Node, place: Place, lines: dict[Place, int], mistakes: list[tuple[Place, str]]) -> Any:
     lines.setdefault(place, node.start_mark.line + 1)
-    if len(place) > MAX_DEPTH or len(lines) > MAX_VALUES:  # also the end of nodes that hold themselves or each other
+    if (
+        len(place) > MAX_DEPTH or len(lines) > MAX_VALUES
+    ):  # also the end of nodes that hold themselves or each other
         mistakes.append((place[:1], "nested too deeply"))
         return None
     if isinstance(node, yaml.SequenceNode):

@@ -74,7 +74,10 @@ class StoreConfig(_Part):
         default=None, description="folder of the embedded store; default: store/ in $HITMAP_HOME"
     )
     port: int = Field(
-        default=0, ge=0, le=65535, description="where the embedded store answers (Grafana, curl); 0: any free port"
+        default=0,
+        ge=0,
+        le=65535,
+        description="where the embedded store answers (Grafana, curl); 0: any free port",
     )
 
 
@@ -98,9 +101,9 @@ class CollectorConfig(_Part):
         default=False, description="flush the disk before each acknowledgement: safe against power cuts too"
     )
     max_age: int = Field(default=400, ge=1, description="days; what is older is refused")
-    capture: Literal["hashes", "full"] = Field(
-        default="hashes",
-        description="hashes: no prompt text is kept; full: what senders put on spans and logs stays there",
+    capture: Literal["metadata", "full"] = Field(
+        default="metadata",
+        description="metadata: no prompt text is kept; full: what senders put on spans and logs stays there",
     )
 
     @model_validator(mode="after")
@@ -139,7 +142,7 @@ class ServerConfig(_Part):
     api_key: SecretStr | None = Field(default=None, description="bearer token that the server wants")
 
 
-ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
 
 
 Section = BeforeValidator(lambda value: {} if value is None else value)  # one whose settings are all comments

@@ -24,7 +24,8 @@ from collector.otlp_http import OtlpHttpReceiver
 from collector.otlp_intake import SIGNALS
 from collector.spool import Spool
 from collector.tally import Tally
-from hitmap.commands._otlp_doors import Doors, require_token_off_loopback
+from hitmap.commands._collector_options import checked
+from hitmap.doors import Doors
 from tests.conftest import Database
 
 
@@ -156,19 +157,19 @@ def test_the_status_line_says_what_was_not_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["0.0.0.0:4317", "192.0.2.1:4317", "[::]:4317", "somewhere:4317"])
 def test_off_loopback_a_token_is_needed(address: str) -> None:
     with pytest.raises(UsageError, match="token"):
-        require_token_off_loopback(address, None)
-    require_token_off_loopback(address, "secret")
+        checked({"otlp_http": address})
+    assert checked({"otlp_http": address, "token": "secret"}).otlp_http == address
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:4317", "localhost:0", "[::1]:4317", "off"])
 def test_on_loopback_no_token_is_needed(address: str) -> None:
-    require_token_off_loopback(address, None)
+    assert checked({"otlp_grpc": address}).otlp_grpc == address
 
 
 @pytest.mark.parametrize("address", ["4317", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:99999", ""])
 def test_a_malformed_address_is_a_usage_error(address: str) -> None:
     with pytest.raises(UsageError, match="HOST:PORT"):
-        require_token_off_loopback(address, None)
+        checked({"otlp_grpc": address})
 
 
 def test_what_is_wrong_is_said_in_one_line(store_server: object, tmp_path: Path) -> None:

@@ -307,3 +307,11 @@ def test_rows_the_engine_refuses_are_an_error_not_a_success(db: Database) -> Non
         "t", insert_block=days, fmt="JSONEachRow", settings={"max_partitions_per_insert_block": "0"}
     )
     assert db.client.query("SELECT count() FROM t").first_row == (150,)
+
+
+def test_settings_that_give_wrong_results_stay_off(db: Database, store_server: Embedded) -> None:
+    query = "SELECT getSetting('use_query_condition_cache'), getSetting('enable_join_runtime_filters')"
+    for client in (db.client, connect(store_server.reader_dsn)):
+        assert client.query(query).result_rows == [(False, False)]
+    db.client.query("SELECT 1", settings={"use_query_condition_cache": 1})  # one statement's own, then as before
+    assert [db.client.query(query).result_rows for _ in range(8)] == [[(False, False)]] * 8

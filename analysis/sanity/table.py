@@ -1,0 +1,52 @@
+"""Reads the table of rules: every YAML file in `rules/`, checked field by field."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from analysis.sanity.model import SEVERITIES, UNITS, Cause, Rule
+
+_FIELDS = {field.name for field in fields(Rule)}
+_LISTS = ("metrics", "dialects", "answers")
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """All rules: the gravest first, then in the order of the files. Raises ValueError naming the rule that is amiss."""
+    folder = resources.files("analysis.sanity").joinpath("rules")
+    found = [
+        _rule(raw)
+        for file in sorted(folder.iterdir(), key=lambda f: f.name)
+        if file.name.endswith(".yaml")
+        for raw in yaml.safe_load(file.read_text(encoding="utf-8"))
+    ]
+    ids = [rule.id for rule in found]
+    if twice := {id for id in ids if ids.count(id) > 1}:
+        raise ValueError(f"rules that are there twice: {', '.join(sorted(twice))}")
+    return tuple(sorted(found, key=lambda rule: SEVERITIES.index(rule.severity)))
+
+
+def rule(id: str) -> Rule:
+    """The rule of that id; raises KeyError."""
+    return {rule.id: rule for rule in rules()}[id]
+
+
+def _rule(raw: dict[str, Any]) -> Rule:
+    name = raw.get("id", "a rule without id")
+    if unknown := raw.keys() - _FIELDS:
+        raise ValueError(f"{name}: no field of a rule: {', '.join(sorted(unknown))}")
+    made = Rule(
+        **{
+            **raw,
+            **{field: tuple(raw.get(field, ())) for field in _LISTS},
+            "causes": tuple(Cause(**cause) for cause in raw.get("causes", ())),
+        }
+    )
+    if made.severity not in SEVERITIES or made.unit not in UNITS:
+        raise ValueError(f"{name}: severity is one of {SEVERITIES}, unit one of {UNITS}")
+    return made

@@ -1,0 +1,199 @@
+"""What `hitmap up`, `collect` and `attach` run: a store, a spool with its writer, doors for OTLP, watched servers."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from collector.otlp_intake import Limits
+from collector.pipeline import Pipeline, Stats
+from collector.resume import Stored
+from collector.source import SourceStatus
+from collector.writer import Flush
+from hitmap.config.model import OFF, CollectorConfig, StoreConfig
+from hitmap.doors import Doors, open_doors
+from store.client import connect
+from store.embedded import Embedded, ensure, home
+
+BASE_BYTES = 160 << 20  # the process without traffic, libraries included
+LOG_EVERY_S = 10.0
+DRAIN_S = 10.0
+FLUSH = Flush()
+
+
+class Watched(Protocol):
+    """A server that is watched: `collector.attach.Attachment` or `collector.joining.Joining`."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def status(self) -> list[SourceStatus]: ...
+
+
+Servers = Callable[[Pipeline, Stored | None], Sequence[Watched]]
+"""Makes what is watched, with what an earlier run stored, None where that is not known."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What runs. reader_url: where the embedded store can be read, empty for a ClickHouse server."""
+
+    pipeline: Pipeline
+    doors: Doors
+    watched: Sequence[Watched]
+    reader_url: str
+
+    def status(self) -> Iterator[str]:
+        """A line for each source and one for the store."""
+        for server in self.watched:
+            for status in server.status():
+                yield f"{status.source}: {status.state}, {status.detail}"
+        yield status_line(self.pipeline.stats()) + self.doors.text_note()
+
+
+def run(
+    name: str,
+    store: StoreConfig,
+    collector: CollectorConfig,
+    console: Console,
+    servers: Servers = lambda _pipeline, _stored: (),
+    *,
+    doors_needed: bool = True,
+) -> None:
+    """Run until interrupted or terminated.
+
+    name: of the command, for messages. servers: makes what is watched. doors_needed: whether it is an error when no
+    door for OTLP can be opened. Raises UserError where something cannot begin.
+    """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.ERROR)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    with ExitStack() as stack:
+        session = _open(store, collector, servers, doors_needed, stack)
+        console.print(f"{name}: {_headline(session, collector)}", soft_wrap=True)
+        for error in session.doors.closed.values():
+            console.print(f"{name}: no OTLP there: {error}", soft_wrap=True)
+        _watch(session, console, stopping)
+        console.print(f"{name}: stopping; what is not in the store yet stays in the spool")
+
+
+class _Store:
+    """The DSN of a store, now: an embedded one that died comes back on another port."""
+
+    def __init__(self, config: StoreConfig, stack: ExitStack) -> None:
+        self._config, self._stack = config, stack
+        self._lock = threading.Lock()
+        self._embedded: Embedded | None = None
+
+    def dsn(self) -> str:
+        if self._config.dsn:
+            return self._config.dsn.get_secret_value()
+        with self._lock:
+            if self._embedded is None or not self._embedded.owner.answers():
+                if self._embedded:
+                    self._embedded.close()
+                self._embedded = self._stack.enter_context(ensure(self._config.directory, self._config.port))
+            return self._embedded.dsn
+
+    @property
+    def reader_url(self) -> str:
+        """Where anybody on this machine may read, empty for a ClickHouse server."""
+        return self._embedded.reader_dsn if self._embedded else ""
+
+
+def _open(
+    config: StoreConfig,
+    collector: CollectorConfig,
+    servers: Servers,
+    doors_needed: bool,
+    stack: ExitStack,
+) -> Session:
+    """Everything begun, in the order in which one needs the other; `stack` ends it the other way round."""
+    store = _Store(config, stack)
+    pipeline = Pipeline(
+        store.dsn,
+        collector.spool or home() / "spool",
+        spool_limit_bytes=collector.spool_limit << 20,
+        fsync=collector.fsync,
+        flush=FLUSH,
+    )
+    stack.callback(pipeline.close, DRAIN_S)
+    doors = open_doors(collector, pipeline, stack)
+    if doors_needed:
+        doors.require(collector.model_fields_set)
+    stored = Stored(lambda: connect(store.dsn())) if _drained(pipeline) else None
+    watched = servers(pipeline, stored)
+    for server in watched:
+        server.start()
+        stack.callback(server.stop)
+    return Session(pipeline, doors, watched, store.reader_url)
+
+
+def _drained(pipeline: Pipeline, timeout_s: float = 10.0) -> bool:
+    """Wait until all that an earlier run left in the spool is in the store; whether it came to that in time."""
+    deadline = time.monotonic() + timeout_s
+    while any(pipeline.stats().pending.values()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _headline(session: Session, collector: CollectorConfig) -> str:
+    parts = [f"store at {session.reader_url}"] if session.reader_url else []
+    parts += [str(session.doors)] if session.doors.opened else []
+    memory = (BASE_BYTES + session.doors.memory_bytes + 3 * (FLUSH.max_bytes + Limits().message_bytes)) >> 20
+    parts.append(f"memory stays below {memory} MB, the spool below {collector.spool_limit} MB")
+    return "; ".join(parts)
+
+
+def _watch(session: Session, console: Console, stopping: threading.Event) -> None:
+    """Show how things stand until `stopping` is set: live on a terminal, else a change now and then."""
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            while not stopping.wait(1.0):
+                live.update(Text("\n".join(session.status())), refresh=True)
+        return
+    shown: list[str] = []
+    while not stopping.wait(LOG_EVERY_S):
+        lines = list(session.status())
+        if lines != shown:
+            console.print("\n".join(lines), soft_wrap=True, markup=False)
+        shown = lines
+
+
+def receiver_address(collector: CollectorConfig) -> str:
+    """Where servers are told to send their spans."""
+    usual = CollectorConfig()
+    return next(
+        (address for address in (collector.otlp_grpc, collector.otlp_http) if address != OFF), usual.otlp_grpc
+    )
+
+
+def status_line(stats: Stats) -> str:
+    """One line: what was accepted, written, refused and what waits."""
+    parts = []
+    for kind, tally in sorted(stats.kinds.items()):
+        part = f"{kind}: {tally.written:,} written of {tally.accepted:,}"
+        if tally.duplicates:
+            part += f", {tally.duplicates:,} repeated"
+        if tally.rejected:
+            reasons = ", ".join(f"{rows:,} x {reason}" for reason, rows in tally.rejected.items())
+            part += f", refused {reasons}"
+        if tally.last_error:
+            part += f", waiting: {tally.last_error}"
+        parts.append(part)
+    used = stats.spool_bytes / stats.spool_limit_bytes
+    return "; ".join(parts or ["nothing received yet"]) + f"; spool {used:.0%} full"
