@@ -313,5 +313,6 @@ def test_settings_that_give_wrong_results_stay_off(db: Database, store_server: E
     query = "SELECT getSetting('use_query_condition_cache'), getSetting('enable_join_runtime_filters')"
     for client in (db.client, connect(store_server.reader_dsn)):
         assert client.query(query).result_rows == [(False, False)]
-    db.client.query("SELECT 1", settings={"use_query_condition_cache": 1})  # one statement's own, then as before
+    # what one statement asked for is gone afterwards
+    db.client.query("SELECT 1", settings={"use_query_condition_cache": 1})
     assert [db.client.query(query).result_rows for _ in range(8)] == [[(False, False)]] * 8
