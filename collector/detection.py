@@ -149,7 +149,7 @@ class Probe:
         """The body as a JSON object; empty where it is anything else."""
         try:
             value = json.loads(self.text(path))
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return value if isinstance(value, dict) else {}
 

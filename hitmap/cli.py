@@ -13,6 +13,7 @@ import sys
 import click
 
 from cachemodel.errors import UserError
+from cachemodel.printable import printable
 
 # name -> help line; a module hitmap/commands/<name>.py stands behind each
 COMMANDS = {
@@ -82,7 +83,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except UserError as error:
-        click.echo(f"hitmap: {error}", err=True)
+        click.echo(f"hitmap: {printable(str(error))}", err=True)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         extra = EXTRA_OF.get((error.name or "").partition(".")[0])

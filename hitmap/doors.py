@@ -48,11 +48,21 @@ class Doors:
         return "; ".join(f"{name} on {receiver.endpoint}" for name, receiver in self.opened.items())
 
     def require(self, asked_for: Collection[str]) -> None:
-        """Raise UserError where a door whose setting was asked for, or every door, could not be opened."""
-        for protocol in PROTOCOLS:
-            error = self.closed.get(protocol.name)
-            if error and (protocol.setting in asked_for or not self.opened):
-                raise error
+        """Raise UserError where a door whose setting was asked for could not be opened."""
+        for name, setting, _ in PROTOCOLS:
+            if name in self.closed and setting in asked_for:
+                raise self.closed[name]
+
+    def require_one(self) -> None:
+        """Raise UserError where no door could be opened."""
+        for error in () if self.opened else self.closed.values():
+            raise error
+
+    @property
+    def address(self) -> str:
+        """Where servers are told to send their spans; the usual place where no door is open."""
+        endpoints = [receiver.endpoint for receiver in self.opened.values()]
+        return endpoints[0] if endpoints else CollectorConfig().otlp_grpc
 
     def text_note(self) -> str:
         """What a status line says about text that was taken out; empty while there was none."""

@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from cachemodel.printable import printable
 from collector.otlp_intake import Limits
 from collector.pipeline import Pipeline, Stats
 from collector.resume import Stored
 from collector.source import SourceStatus
 from collector.writer import Flush
-from hitmap.config.model import OFF, CollectorConfig, StoreConfig
+from hitmap.config.model import CollectorConfig, StoreConfig
 from hitmap.doors import Doors, open_doors
 from store.client import connect
 from store.embedded import Embedded, ensure, home
@@ -41,8 +42,8 @@ class Watched(Protocol):
     def status(self) -> list[SourceStatus]: ...
 
 
-Servers = Callable[[Pipeline, Stored | None], Sequence[Watched]]
-"""Makes what is watched, with what an earlier run stored, None where that is not known."""
+Servers = Callable[[Pipeline, Stored | None, Doors], Sequence[Watched]]
+"""Makes what is watched, with what an earlier run stored, None where that is not known, and the open doors."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class Session:
         """A line for each source and one for the store."""
         for server in self.watched:
             for status in server.status():
-                yield f"{status.source}: {status.state}, {status.detail}"
-        yield status_line(self.pipeline.stats()) + self.doors.text_note()
+                yield printable(f"{status.source}: {status.state}, {status.detail}")
+        yield printable(status_line(self.pipeline.stats()) + self.doors.text_note())
 
 
 def run(
@@ -67,21 +68,19 @@ def run(
     store: StoreConfig,
     collector: CollectorConfig,
     console: Console,
-    servers: Servers = lambda _pipeline, _stored: (),
-    *,
-    doors_needed: bool = True,
+    servers: Servers = lambda _pipeline, _stored, _doors: (),
 ) -> None:
     """Run until interrupted or terminated.
 
-    name: of the command, for messages. servers: makes what is watched. doors_needed: whether it is an error when no
-    door for OTLP can be opened. Raises UserError where something cannot begin.
+    name: of the command, for messages. servers: makes what is watched. Raises UserError where something cannot begin,
+    a door that was asked for included.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.ERROR)
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     with ExitStack() as stack:
-        session = _open(store, collector, servers, doors_needed, stack)
+        session = _open(store, collector, servers, stack)
         console.print(f"{name}: {_headline(session, collector)}", soft_wrap=True)
         for error in session.doors.closed.values():
             console.print(f"{name}: no OTLP there: {error}", soft_wrap=True)
@@ -117,7 +116,6 @@ def _open(
     config: StoreConfig,
     collector: CollectorConfig,
     servers: Servers,
-    doors_needed: bool,
     stack: ExitStack,
 ) -> Session:
     """Everything begun, in the order in which one needs the other; `stack` ends it the other way round."""
@@ -131,10 +129,11 @@ def _open(
     )
     stack.callback(pipeline.close, DRAIN_S)
     doors = open_doors(collector, pipeline, stack)
-    if doors_needed:
-        doors.require(collector.model_fields_set)
+    doors.require(collector.model_fields_set)
     stored = Stored(lambda: connect(store.dsn())) if _drained(pipeline) else None
-    watched = servers(pipeline, stored)
+    watched = servers(pipeline, stored, doors)
+    if not watched:
+        doors.require_one()
     for server in watched:
         server.start()
         stack.callback(server.stop)
@@ -172,14 +171,6 @@ def _watch(session: Session, console: Console, stopping: threading.Event) -> Non
         if lines != shown:
             console.print("\n".join(lines), soft_wrap=True, markup=False)
         shown = lines
-
-
-def receiver_address(collector: CollectorConfig) -> str:
-    """Where servers are told to send their spans."""
-    usual = CollectorConfig()
-    return next(
-        (address for address in (collector.otlp_grpc, collector.otlp_http) if address != OFF), usual.otlp_grpc
-    )
 
 
 def status_line(stats: Stats) -> str:

@@ -6,7 +6,8 @@ any detector that reads /metrics comes TensorRT-LLM's, where reading it takes aw
 
 from __future__ import annotations
 
-from collector.detection import Detector
+from cachemodel.errors import UserError
+from collector.detection import Detection, Detector, Probe
 from collector.dialects.dynamo.detect import detect as detect_dynamo
 from collector.dialects.llama_cpp.detect import detect as detect_llama_cpp
 from collector.dialects.lmcache.detect import beside
@@ -27,3 +28,19 @@ DETECTORS: tuple[Detector, ...] = (
 )
 KNOWN = "vLLM, SGLang, llama.cpp, TensorRT-LLM, Triton, Dynamo, LMCache"
 """Names of the servers, for messages."""
+
+
+def recognise(probe: Probe, otlp: str) -> Detection | None:
+    """What is behind a probe; None where no dialect knows it. Raises UserError, whatever the server answers."""
+    for detector in DETECTORS:
+        try:
+            detection = detector(probe, otlp)
+        except UserError:
+            raise
+        except Exception as error:  # an answer that nobody thought of must not end a collector that watches others
+            raise UserError(
+                f"{probe.url} answers what no such server should ({type(error).__name__}: {str(error)[:200]})"
+            ) from error
+        if detection:
+            return detection
+    return None

@@ -94,9 +94,12 @@ def checked(given: dict[str, Any]) -> CollectorConfig:
         return CollectorConfig.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise UsageError(str(first.get("ctx", {}).get("error") or first["msg"])) from None
+        said = str(first.get("ctx", {}).get("error") or first["msg"])
+        raise UsageError(said.replace("set a token", "set a --token")) from None
 
 
 def store_config(dsn: str | None) -> StoreConfig:
     """The section `store` that the option --store makes."""
-    return StoreConfig(dsn=SecretStr(dsn) if dsn else None)
+    return StoreConfig.model_construct(
+        dsn=SecretStr(dsn) if dsn else None
+    )  # who connects says what is wrong with it

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from cachemodel.printable import printable
 from collector.detection import Detection
 
+MAX_FACT = 200  # characters
 _MARKS = {True: "sees", False: "does not see", None: "cannot tell"}
 
 
@@ -27,10 +29,14 @@ def as_dict(name: str, detection: Detection) -> dict[str, object]:
 
 def table(name: str, detection: Detection) -> Iterator[str]:
     """A detection for people: plain lines, so that flags can be copied whole."""
+    return map(printable, _lines(name, detection))
+
+
+def _lines(name: str, detection: Detection) -> Iterator[str]:
     models = ", ".join(detection.models) or "unknown model"
     yield f"{name}: {detection.kind} {detection.version or '(unknown version)'} at {detection.url}, {models}"
     if detection.facts:
-        yield "  " + ", ".join(f"{fact} {value}" for fact, value in detection.facts.items())
+        yield "  " + ", ".join(f"{fact} {value[:MAX_FACT]}" for fact, value in detection.facts.items())
     width = max(len(capability.signal) for capability in detection.capabilities)
     for capability in detection.capabilities:
         yield f"  {_MARKS[capability.seen]:<13} {capability.signal:<{width}}  {capability.evidence}"

@@ -18,8 +18,9 @@ from collector.resume import Stored
 from hitmap.commands._collector_options import collector_options, store_config
 from hitmap.commands._detection_view import as_dict, table
 from hitmap.commands._store_option import store_option
-from hitmap.config.model import CollectorConfig
-from hitmap.session import receiver_address, run
+from hitmap.config.model import OFF, CollectorConfig
+from hitmap.doors import Doors
+from hitmap.session import run
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)", re.DOTALL)
 
@@ -147,16 +148,19 @@ def command(
         )
         for name in urls
     ]
-    detections = detect_all(urls, api_key, receiver_address(collector), as_json)
     if check:
+        wanted = (address for address in (collector.otlp_grpc, collector.otlp_http) if address != OFF)
+        detect_all(urls, api_key, next(wanted, CollectorConfig().otlp_grpc), as_json)
         return
+    for url in urls.values():
+        detect(url, api_key=api_key)  # what cannot be attached is said before anything is started
 
-    def attachments(pipeline: Pipeline, stored: Stored | None) -> list[Attachment]:
+    def attachments(pipeline: Pipeline, stored: Stored | None, doors: Doors) -> list[Attachment]:
+        detections = detect_all(urls, api_key, doors.address, as_json)
         pairs = zip(detections, options, strict=True)
         return [Attachment(detection, option, pipeline.sink, stored) for detection, option in pairs]
 
-    console = Console(stderr=True, highlight=False)
-    run("hitmap attach", store_config(store), collector, console, attachments, doors_needed=False)
+    run("hitmap attach", store_config(store), collector, Console(stderr=True, highlight=False), attachments)
 
 
 def server_names(servers: Sequence[str]) -> dict[str, str]:
@@ -179,6 +183,8 @@ def by_server(values: Sequence[str], names: Sequence[str], option: str) -> dict[
         named = _NAMED.fullmatch(value)
         if named and named[1] in found:
             found[named[1]].append(named[2])
+        elif named and not Path(value).exists():
+            raise UsageError(f"{option} {value}: no server is called {named[1]}; there is {', '.join(names)}")
         elif len(names) == 1:
             found[names[0]].append(value)
         else:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cachemodel.printable import printable
 from hitmap.commands._store_option import open_client, open_reader, open_store, store_option
 
 
@@ -89,7 +90,7 @@ def migrate(store: str | None, as_json: bool) -> None:
 STATUS = """
 SELECT t.name AS table, sum(p.rows) AS rows, sum(p.bytes_on_disk) AS bytes,
        if(rows = 0, NULL, round(bytes / rows, 1)) AS bytes_per_row, countIf(p.name != '') AS parts,
-       max(p.modification_time) AS changed
+       if(parts = 0, NULL, max(p.modification_time)) AS changed
 FROM system.tables AS t
 LEFT JOIN (SELECT * FROM system.parts WHERE active AND database = currentDatabase()) AS p ON p.table = t.name
 WHERE t.database = currentDatabase() AND t.engine LIKE '%MergeTree'
@@ -193,7 +194,7 @@ def rejected(spool: Path | None, as_json: bool) -> None:
 
 def _print_rows(names: Sequence[str], rows: Sequence[Sequence[object]], console: Console) -> None:
     """A table, or a line a value where the table would not fit."""
-    cells = [["NULL" if value is None else str(value) for value in row] for row in rows]
+    cells = [["NULL" if value is None else printable(str(value)) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     if sum(widths) + 3 * len(widths) + 1 <= console.width:
         table = Table(*names)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from cachemodel.printable import printable
 from collector.attach import AttachOptions
 from collector.detection import Detection
 from collector.joining import Joining
@@ -14,7 +15,8 @@ from collector.pipeline import Pipeline
 from collector.resume import Stored
 from hitmap.config.load import DEFAULT_NAME, load
 from hitmap.config.model import Config, ServerConfig
-from hitmap.session import Watched, receiver_address, run
+from hitmap.doors import Doors
+from hitmap.session import Watched, run
 
 
 @click.command()
@@ -39,17 +41,16 @@ def command(file: Path | None) -> None:
 
     def found(server: str, detection: Detection) -> None:
         seen = sum(capability.seen is True for capability in detection.capabilities)
-        console.print(
-            f"hitmap up: {server} is {detection.kind} {detection.version or '(unknown version)'}, {seen} of"
-            f" {len(detection.capabilities)} signals seen; hitmap attach {detection.url} --check names the rest",
-            soft_wrap=True,
-            markup=False,
+        version = detection.version or "(unknown version)"
+        line = (
+            f"hitmap up: {server} is {detection.kind} {version}, {seen} of {len(detection.capabilities)} signals seen;"
+            f" hitmap attach {detection.url} --check names the rest"
         )
+        console.print(printable(line), soft_wrap=True, markup=False)
 
-    def servers(pipeline: Pipeline, stored: Stored | None) -> list[Watched]:
-        otlp = receiver_address(config.collector)
+    def servers(pipeline: Pipeline, stored: Stored | None, doors: Doors) -> list[Watched]:
         return [
-            Joining(server.url, options(name, server), pipeline.sink, stored, otlp=otlp, found=found)
+            Joining(server.url, options(name, server), pipeline.sink, stored, otlp=doors.address, found=found)
             for name, server in config.servers.items()
         ]
 

@@ -102,7 +102,11 @@ def _values(node: yaml.Node, place: Place, lines: dict[Place, int], mistakes: li
 def _scalar(node: yaml.Node, place: Place, mistakes: list[tuple[Place, str]]) -> Any:
     try:
         return yaml.SafeLoader("").construct_object(node)
-    except (yaml.YAMLError, ValueError) as error:
+    except (
+        yaml.YAMLError,
+        ValueError,
+        AttributeError,
+    ) as error:  # a tag on what it does not fit, as !!timestamp "x"
         mistakes.append((place, f"{_dotted(place)}: {' '.join(str(error).split())}"))
         return None
 

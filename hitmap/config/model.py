@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -43,19 +44,46 @@ def _address(text: str) -> str:
 
 
 def _server_url(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise ValueError(f"{text!r} is no address of a server: write one such as http://127.0.0.1:8000")
+    if not _is_http(text):  # the text is not shown: it may hold a password
+        raise ValueError("no address of a server: write one such as http://127.0.0.1:8000")
     return text
+
+
+def _store_dsn(value: SecretStr) -> SecretStr:
+    if not _is_http(value.get_secret_value()):
+        raise ValueError("no store: a DSN looks like http://user:password@host:8123/database")
+    return value
+
+
+def _is_http(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _no_blanks(value: SecretStr) -> SecretStr:
+    if not value.get_secret_value() or any(not 32 < ord(c) < 127 for c in value.get_secret_value()):
+        raise ValueError("a token has letters, digits and signs, without blanks: it goes into a header")
+    return value
 
 
 def _from_folder(path: Path, info: ValidationInfo) -> Path:
     """Paths in a file mean what they mean beside it, wherever hitmap is started."""
     folder: Path = (info.context or {}).get("folder", Path())
-    return folder / path.expanduser()
+    if "\0" in str(path):
+        raise ValueError("a path cannot have a NUL in it")
+    try:
+        return folder / path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path} begins with a user that is not known") from None
 
 
 Address = Annotated[str, BeforeValidator(_unquoted_off), AfterValidator(_address)]
 ServerUrl = Annotated[str, AfterValidator(_server_url)]
+StoreDsn = Annotated[SecretStr, AfterValidator(_store_dsn)]
+Token = Annotated[SecretStr, AfterValidator(_no_blanks)]
 NearPath = Annotated[Path, AfterValidator(_from_folder)]
 
 
@@ -66,7 +94,7 @@ class _Part(BaseModel):
 class StoreConfig(_Part):
     """Where rows live."""
 
-    dsn: SecretStr | None = Field(
+    dsn: StoreDsn | None = Field(
         default=None,
         description="a ClickHouse server, http://user:password@host:8123/database; without it the embedded store",
     )
@@ -86,7 +114,7 @@ class CollectorConfig(_Part):
 
     otlp_grpc: Address = Field(default="127.0.0.1:4317", description="OTLP/gRPC listens here; 'off': nowhere")
     otlp_http: Address = Field(default="127.0.0.1:4318", description="OTLP/HTTP listens here; 'off': nowhere")
-    token: SecretStr | None = Field(
+    token: Token | None = Field(
         default=None,
         description="what senders must show as 'authorization: Bearer TOKEN'; needed off loopback",
     )
@@ -139,7 +167,7 @@ class ServerConfig(_Part):
         default=False, description="also read endpoints that are empty once read (TensorRT-LLM)"
     )
     interval: float = Field(default=5.0, ge=0.05, le=3600, description="seconds between scrapes")
-    api_key: SecretStr | None = Field(default=None, description="bearer token that the server wants")
+    api_key: Token | None = Field(default=None, description="bearer token that the server wants")
 
 
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]

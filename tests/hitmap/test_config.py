@@ -88,7 +88,10 @@ MISTAKES = {
         "collector:\n  otlp_http: 0.0.0.0:4318",
         "1: collector: 0.0.0.0 can be reached from other machines: set a token",
     ),
-    "no url": ("servers:\n  b:\n    url: host", "3: servers.b.url: 'host' is no address of a server"),
+    "no url": (
+        "servers:\n  b:\n    url: host",
+        "3: servers.b.url: no address of a server: write one such as",
+    ),
     "odd name": ("servers:\n  'a b':\n    url: http://h", "2: servers.a b: a name has letters, digits"),
     "twice": (BLUE + "    url: http://h", "3: servers.blue.url stands twice, again in line 4"),
     "variable": ("store:\n  dsn: ${NOT_SET}", "2: store.dsn: ${NOT_SET} is not set in the environment"),
@@ -96,6 +99,15 @@ MISTAKES = {
     "no yaml": ("store:\n  - a\n b", "3: "),
     "tab": ("store:\n\tdsn: x", "2: found character '\\t'"),
     "python": ("store:\n  dsn: !!python/object/apply:os.getcwd []", "2: "),
+    "half a url": ("servers:\n  b:\n    url: 'http://[::1'", "3: servers.b.url: no address of a server"),
+    "no dsn": ("store:\n  dsn: not a dsn", "2: store.dsn: no store: a DSN looks like"),
+    "a blank token": ("collector:\n  token: ' '", "2: collector.token: a token has letters"),
+    "no such user": (
+        BLUE + "    log: '~nosuchuser/x'",
+        "4: servers.blue.log: ~nosuchuser/x begins with a user",
+    ),
+    "a NUL": (BLUE + '    log: "a\\0b"', "4: servers.blue.log: a path cannot have a NUL"),
+    "a tag that does not fit": ('store:\n  dsn: !!timestamp "x"', "2: store.dsn: "),
     "holds itself": ("store: &a\n  dsn: *a", "1: nested too deeply"),
     "grows": (
         "\n".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9) if i else 1}]" for i in range(12)),
@@ -135,3 +147,11 @@ def test_whatever_it_holds_it_is_a_config_or_a_clear_error(
     file = written(tmp_path_factory.mktemp("config"), text)
     with contextlib.suppress(ConfigError):
         load(file, {})
+
+
+def test_a_mistake_does_not_show_a_secret(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(
+            written(tmp_path, "servers:\n  b:\n    url: user:s3cret@host\nstore:\n  dsn: user:s3cret@host\n")
+        )
+    assert "s3cret" not in str(error.value)
