@@ -70,6 +70,14 @@ def _protobuf(message: str) -> dict[str, str]:
     }
 
 
+# What a merge does anyway it need not do at the insert too: filters over attributes, time ranges grouped by trace. Until
+# then a search for an attribute reads the newest parts without a filter.
+_LATER = {
+    "exclude_materialize_skip_indexes_on_insert": (
+        "idx_res_attr_key, idx_res_attr_value, idx_span_attr_key, idx_span_attr_value"
+    ),
+    "optimize_on_insert": "0",
+}
 _TRACE_RANGES = """
     INSERT INTO otel_traces_trace_id_ts
     SELECT TraceId, Timestamp, Timestamp FROM otel_traces WHERE IngestBatch = {batch:String} AND TraceId != ''
@@ -85,7 +93,7 @@ KINDS: Mapping[str, Kind] = {
             targets=("otel_traces",),
             batch_column="IngestBatch",
             format="ProtobufSingle",
-            settings=_protobuf("ExportTraceServiceRequest"),
+            settings=_protobuf("ExportTraceServiceRequest") | _LATER,
             message=ExportTraceServiceRequest,
             finalised=True,
             repairs=(_TRACE_RANGES,),

@@ -23,7 +23,8 @@ class Landing:
         """Insert a batch: once, however often it is tried under the same token."""
         self.client.raw_insert(
             self.kind.intake,
-            insert_block=payload,
+            # given bytes the client would copy them behind the statement, and the store take them apart again
+            insert_block=memoryview(payload),
             fmt=self.kind.format,
             settings={
                 **self.kind.settings,
