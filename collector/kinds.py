@@ -74,7 +74,7 @@ def _protobuf(message: str) -> dict[str, str]:
 # then a search for an attribute reads the newest parts without a filter.
 _LATER = {
     "exclude_materialize_skip_indexes_on_insert": (
-        "idx_res_attr_key, idx_res_attr_value, idx_span_attr_key, idx_span_attr_value"
+        "idx_lower_span_name, idx_res_attr_key, idx_res_attr_value, idx_span_attr_key, idx_span_attr_value"
     ),
     "optimize_on_insert": "0",
 }

@@ -31,13 +31,14 @@ def has_nested(payload: bytes) -> bool:
     bytes may make it true as well.
     """
     data = np.frombuffer(payload, np.uint8)
-    outer = np.flatnonzero(data == _VALUE)
-    for distance in range(2, 2 + _LENGTH_BYTES):
-        outer = outer[: np.searchsorted(outer, len(data) - distance)]
-        tag = data[outer + distance]
-        places = outer[((tag == _ARRAY) | (tag == _KVLIST)) & ((data[outer + 1] >= 0x80) == (distance > 2))]
-        if any(_is_nested(payload, at, at + distance) for at in places.tolist()):
-            return True
+    outer = np.flatnonzero(data[:-1] == _VALUE)
+    long = data[outer + 1] >= 0x80
+    for places, distances in ((outer[~long], (2,)), (outer[long], range(3, 2 + _LENGTH_BYTES))):
+        for distance in distances:
+            tag = data.take(places + distance, mode="clip")
+            for at in places[(tag == _ARRAY) | (tag == _KVLIST)].tolist():
+                if _is_nested(payload, at, at + distance):
+                    return True
     return False
 
 
