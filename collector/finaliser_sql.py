@@ -189,7 +189,7 @@ WHERE time BETWEEN {{lo:String}} AND {{hi:String}}
     AND (request_id, span_id, run) IN (SELECT request_id, span_id, run {_STAGED} AND run != 0)
 """
 
-DROP_STAGE = "ALTER TABLE requests_staged DELETE WHERE stage = {run:UInt64}"
+DROP_STAGE = "ALTER TABLE requests_staged DROP PARTITION {run:UInt64}"
 LEFTOVER_STAGES = "SELECT DISTINCT stage FROM requests_staged WHERE stage < {run:UInt64}"
 
 # Which rows of `request_usage` a statement is about.

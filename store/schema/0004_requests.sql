@@ -40,7 +40,8 @@ CREATE TABLE IF NOT EXISTS requests
 ENGINE = MergeTree
 PARTITION BY toDate(time)
 ORDER BY (toStartOfHour(time), server, model, time)
-SETTINGS min_bytes_for_wide_part = 134217728; -- as in otel_traces: files cost more than rows
+-- A fresh part is one file; a merged one has a file a column, so that a delete does not write it all anew.
+SETTINGS min_level_for_wide_part = 1;
 
 -- Where to look for a request in `requests`. A key stands here before its row does, so a key that is missing proves
 -- that there is no row. Sorted by hash: asking for a few keys reads a few granules, asking for many reads 8 bytes a row,
@@ -53,13 +54,16 @@ CREATE TABLE IF NOT EXISTS request_keys
 ENGINE = ReplacingMergeTree
 PARTITION BY toYYYYMM(time)
 ORDER BY (key, time)
-SETTINGS min_bytes_for_wide_part = 134217728;
+SETTINGS min_level_for_wide_part = 1;
 
--- Rows on their way into `requests`: what a run of the finaliser found, deleted at its end. In memory, since a run that
--- is cut short starts from nothing again. `run` is 0 for rows that are new and the row's run for those read from
--- `requests`, which are to be deleted there.
+-- Rows on their way into `requests`: what a run of the finaliser found, a partition for each run, dropped at its end.
+-- `run` is 0 for rows that are new and the row's run for those read from `requests`, which are to be deleted there.
+-- Not in memory: rows that a restart of the store took in the middle of a run would be taken for none at all.
 CREATE TABLE IF NOT EXISTS requests_staged
-ENGINE = Memory
+ENGINE = MergeTree
+PARTITION BY stage
+ORDER BY tuple()
+SETTINGS min_level_for_wide_part = 1
 EMPTY AS SELECT toUInt64(0) AS stage, toUInt64(0) AS key, * FROM requests;
 
 -- What responses said of themselves, by request id: from request logs (JSONL), later from a proxy.
