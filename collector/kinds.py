@@ -70,8 +70,8 @@ def _protobuf(message: str) -> dict[str, str]:
     }
 
 
-# What every merge does need not be done at the insert as well: filters over names and attributes, one row a trace in the
-# view. A search for an attribute reads parts that were never merged without a filter: the last few minutes.
+# What every merge does need not be done at the insert as well: filters over names and attributes, one row a trace in
+# the view. A search for an attribute reads parts that were never merged without a filter: the last few minutes.
 _LATER = {
     "exclude_materialize_skip_indexes_on_insert": (
         "idx_lower_span_name, idx_res_attr_key, idx_res_attr_value, idx_span_attr_key, idx_span_attr_value"

@@ -24,7 +24,7 @@ class Landing:
         self.client.raw_insert(
             self.kind.intake,
             # given bytes the client would copy them behind the statement, and the store take them apart again
-            insert_block=memoryview(payload),
+            insert_block=memoryview(payload),  # type: ignore[arg-type]
             fmt=self.kind.format,
             settings={
                 **self.kind.settings,
