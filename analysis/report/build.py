@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from analysis.bootstrap import interval, replicate, resamples, supports
 from analysis.composition import UNATTRIBUTED, compose, compose_resamples, with_rest
 from analysis.quantiles import Floats
-from analysis.report.metrics import Metric
+from analysis.report.metrics import METRICS, Metric
 from analysis.report.model import (
     Comparison,
     CounterLine,
@@ -117,7 +117,10 @@ def build(
     """
     for name, requests in zip(names, sets, strict=True):
         if (n := int(np.isfinite(requests.totals).sum())) < FEWEST:
-            raise UserError(f"{name!r} has {n} requests with {metric.name}; at least {FEWEST} are needed")
+            raise UserError(
+                f"{len(requests.totals):,} requests are {name!r}, {n} of them with {metric.name}; at least {FEWEST} are"
+                f" needed (--metric takes {', '.join(METRICS)})"
+            )
     told = [_told(requests) for requests in sets]
     shared = np.flatnonzero(told[0] & told[1]).tolist()
     qs = sorted({*QUANTILES, q})

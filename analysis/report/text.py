@@ -31,11 +31,13 @@ def to_terminal(report: Report, console: Console) -> None:
     for table in shown:
         console.print(Text(), table, sep="\n")
     console.print(Text(), _text(FOOTNOTE, "dim"), _text(report.method, "dim"), sep="\n")
-    for title, lines in (("Be wary", report.warnings), ("Next", report.next_steps)):
-        if lines:
-            console.print(Text(), Text(title, style="bold"), sep="\n")
-        for item in lines:
-            console.print(Padding(_text(item), (0, 0, 0, 2), expand=False))
+    if report.warnings:
+        console.print(Text(), Text("Be wary", style="bold"), sep="\n")
+    for warning in report.warnings:
+        console.print(Padding(_text(warning), (0, 0, 0, 2), expand=False))
+    console.print(Text(), Text("Next", style="bold"), sep="\n")
+    for step in report.next_steps:
+        console.print(_text(f"  {step}"), soft_wrap=True)  # a command stays whole, to be copied
 
 
 def to_markdown(report: Report) -> str:

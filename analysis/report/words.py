@@ -129,4 +129,5 @@ def _ms(value: float) -> str:
 def _signed(value: float | None) -> str:
     if value is None:
         return "unknown"
-    return f"{value:+z,.0f} ms" if abs(value) >= 100 else f"{value:+z,.1f} ms"
+    text = f"{value:+z,.0f}" if abs(value) >= 100 else f"{value:+z,.1f}"
+    return ("0.0" if text == "+0.0" else text) + " ms"  # what rounds to nothing went neither up nor down

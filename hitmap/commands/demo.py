@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -56,7 +57,10 @@ def command(capture: Path, speed: float, keep: Path | None, as_json: bool) -> No
         home.mkdir(parents=True, exist_ok=True)
         console.print("Starting the store and the collector, then a played vLLM.", style="bold")
         with played(capture, home, speed=speed, console=console) as result:
-            console.print(f"{result.requests} requests came in. What this server tells:\n")
+            console.print(
+                f"{result.requests} requests came in, with spans, KV events and a request log. What the server itself"
+                " told when it was attached:\n"
+            )
             for line in table(result.server, result.detection):
                 console.print(Text(line), soft_wrap=True)
             console.print()
@@ -65,23 +69,16 @@ def command(capture: Path, speed: float, keep: Path | None, as_json: bool) -> No
         if not keep:
             shutil.rmtree(home, ignore_errors=True)
     # The steps are commands on this store: they need it kept, and to be told where it is.
+    program = "hitmap" if shutil.which("hitmap") else shlex.quote(sys.argv[0])
     if keep:
-        steps = [f"HITMAP_HOME={shlex.quote(str(keep))} {step}" for step in report.next_steps]
+        home_is = f"HITMAP_HOME={shlex.quote(str(keep))}"
+        steps = [f"{home_is} {step.replace('hitmap', program, 1)}" for step in report.next_steps]
     else:
-        steps = ["hitmap demo --keep demo    # keeps the store, for questions of your own"]
-    report = dataclasses.replace(
-        report, next_steps=[*steps, "hitmap attach http://127.0.0.1:8000 --check    # your server"]
-    )
+        steps = [f"{program} demo --keep demo    # keeps the store, for questions of your own"]
+    steps.append(f"{program} attach http://127.0.0.1:8000 --check    # your server")
+    report = dataclasses.replace(report, next_steps=steps)
     if as_json:
         click.echo(as_data.to_json(report))
         return
     console.print("A timestamp last in the prompt (A) against a timestamp first (B)\n", style="bold")
     to_terminal(report, console)
-    if keep:
-        console.print(
-            f"\nThe store is kept: HITMAP_HOME={keep} hitmap report --a '{CONTROL}' --b '{TREATMENT}'"
-        )
-    else:
-        console.print(
-            "\nWith --keep FOLDER the store stays, for questions of your own: hitmap demo --keep demo"
-        )

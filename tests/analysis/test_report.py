@@ -229,7 +229,9 @@ def test_hostile_names_are_only_text() -> None:
 def test_no_figure_is_cut_where_there_is_little_room(width: int, report: Report) -> None:
     shown = terminal(report, width)
     assert "…" not in shown
-    assert max(len(line) for line in shown.splitlines()) <= width
+    figures, _, commands = shown.partition("\nNext\n")
+    assert max(len(line) for line in figures.splitlines()) <= width
+    assert [line.strip() for line in commands.splitlines()] == report.next_steps, "whole, to be copied"
     a = report.quantiles[0].a
     assert (f"{a.low:.1f} to {a.high:.1f}" in shown) == (width > 105)
 
