@@ -59,7 +59,7 @@ class Segments:
 
     def read(self, places: Iterable[Place]) -> bytes:
         """The payloads at these places, in the order given, joined. Raises PayloadLostError."""
-        data = io.BytesIO()  # grows in place and gives its bytes away: joining parts would touch twice the memory
+        data = io.BytesIO()  # grows in place and gives its bytes away: a join would take them twice
         for number, group in groupby(places, itemgetter(0)):
             try:
                 with self._path(number).open("rb", buffering=0) as file:

@@ -27,7 +27,7 @@ _CHUNK = (
 
 async def receive_body(request: Request, most_bytes: int) -> bytes:
     """The body as sent; raises EngineError when it has more than `most_bytes`."""
-    body = io.BytesIO()  # grows in place and gives its bytes away: joining parts would touch twice the memory
+    body = io.BytesIO()  # grows in place and gives its bytes away: a join would take them twice
     async for part in request.stream():
         if body.tell() + len(part) > most_bytes:
             raise _too_large(f"{most_bytes} bytes")
