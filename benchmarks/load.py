@@ -1,55 +1,36 @@
 """Everything at once for a while: is what was acknowledged there exactly once, and did every queue stay bounded?
 
     python -m benchmarks.load [--seconds 120] [--connections 200] [--servers 200] [--publishers 50]
+                             [--stall 10]
 
 OTLP connections (gRPC and HTTP, protobuf and JSON), scraped stub servers and publishers of KV events, each group a
 process of its own, against what `hitmap attach` runs and a fresh embedded store. Prints the highest mark of every
-queue, memory, what was refused, and the verdict of the store.
+queue beside its bound, what was refused, and the verdict of the store. With --stall the store stands still for a while
+and the spool is small: senders are refused, and nothing may be lost by that.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clickhouse_connect.driver.client import Client
-
-from benchmarks.load_senders import ROWS, signal_of
-from benchmarks.load_servers import EVENTS
+from benchmarks.load_verdict import Verdict, judge
 from store.client import connect
 from store.embedded import ensure
 
-SETTLE_S = 3.0  # for the last KV events, which nobody acknowledges
-# where the rows of each signal are, which connection sent one, and what makes it that row
-ROWS_OF = {
-    "traces": ("otel_traces", "toUInt16(substring(ServiceName, 6))", "SpanId"),
-    "logs": ("otel_logs", "toUInt16(substring(ServiceName, 6))", "Body"),
-    "metrics": ("otel_metrics_gauge", "toUInt16(substring(ServiceName, 6))", "Value"),
-}
-
-
-@dataclass
-class Verdict:
-    """What the processes told, and every promise that was not kept."""
-
-    report: Mapping[str, Any]
-    sent: Mapping[str, Any]
-    served: Mapping[str, Any]
-    found: dict[str, int] = field(default_factory=dict)
-    broken: list[str] = field(default_factory=list)
-
-    def require(self, kept: bool, promise: str) -> None:
-        if not kept:
-            self.broken.append(promise)
+SPOOL_MB, STALLED_SPOOL_MB = 1024, 16  # the second fills within seconds
+LEAST_CONNECTIONS = 10  # so that each signal has one
 
 
 @contextmanager
@@ -96,88 +77,46 @@ def run(
     publishers: int,
     every_s: float = 1.0,
     interval_s: float = 5.0,
-    spool_mb: int = 1024,
+    stall_s: float = 0.0,
+    spool_mb: int = SPOOL_MB,
 ) -> Verdict:
-    """The whole load with a fresh store below `home`. every_s: between two requests of a connection; interval_s: of
-    scrapes."""
+    """The whole load with a fresh store below `home`.
+
+    every_s: between two requests of a connection; interval_s: of scrapes; stall_s: for so long in the middle the store
+    stands still, 0 for never; spool_mb: limit of the spool.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    published = home / "published"
     with (
         ensure(home / "store") as store,
-        child("load_servers", servers, publishers) as stubs,
-        child("load_pipeline", store.dsn, home / "spool", spool_mb, interval_s) as pipeline,
+        child("load_servers", servers, publishers, published) as stubs,
+        child("load_pipeline", store.dsn, home / "spool", spool_mb, interval_s, published) as pipeline,
         child("load_senders") as senders,
     ):
-        tell(pipeline, hear(stubs))
+        tell(pipeline, hear(stubs) | {"connections": connections})
         plan = hear(pipeline) | {"connections": connections, "seconds": seconds, "every_s": every_s}
         tell(senders, plan)
+        if stall_s:
+            time.sleep((seconds - stall_s) / 2)
+            stall(store.pid, stall_s)
         sent = hear(senders)
         tell(stubs)
         served = hear(stubs)
-        time.sleep(SETTLE_S)
         tell(pipeline)
         verdict = Verdict(hear(pipeline), sent, served)
         client = connect(store.dsn)
-        _judge(verdict, client)
+        judge(verdict, client, stalled=stall_s > 0)
         client.close()
     return verdict
 
 
-def _judge(verdict: Verdict, client: Client) -> None:
-    report, require = verdict.report, verdict.require
-    require(report["drained"], "what was spooled reached the store in time")
-    for name, bound in report["bounds"].items():
-        require(report["highest"].get(name, 0) <= bound, f"{name} stayed below {bound:,}")
-    for signal, (table, connection, row) in ROWS_OF.items():
-        _judge_otlp(
-            verdict, client, signal, f"SELECT {connection}, count(), uniqExact({row}) FROM {table} GROUP BY 1"
-        )
-    requests = int(client.command("SELECT count() FROM requests"))
-    require(requests == verdict.found["traces"], f"`requests` has a row for each span, not {requests:,}")
-    _judge_scrapes(verdict, client)
-    _judge_kv_events(verdict, client)
-
-
-def _judge_otlp(verdict: Verdict, client: Client, signal: str, sql: str) -> None:
-    acknowledged = {
-        number: requests * ROWS
-        for number, requests in enumerate(verdict.sent["acknowledged"])
-        if signal_of(number) == signal and requests
-    }
-    rows = {number: (count, distinct) for number, count, distinct in client.query(sql).result_rows}
-    verdict.found[signal] = sum(count for count, _ in rows.values())
-    verdict.require(
-        rows == {number: (count, count) for number, count in acknowledged.items()},
-        f"the {sum(acknowledged.values()):,} acknowledged rows of {signal} are there exactly once,"
-        f" not {verdict.found[signal]:,}",
-    )
-
-
-def _judge_scrapes(verdict: Verdict, client: Client) -> None:
-    scrapes, accepted = verdict.report["sources"]["metrics"], verdict.report["accepted"].get("samples", 0)
-    samples = int(client.command("SELECT count() FROM samples"))
-    verdict.found["samples"] = samples
-    verdict.require(samples == accepted, f"the {accepted:,} accepted samples are there, not {samples:,}")
-    good = scrapes["scrapes"] - scrapes.get("failed", 0) - scrapes.get("refused", 0)
-    ups = int(
-        client.command(
-            "SELECT countIf(value = 1) FROM samples"
-            " WHERE fingerprint IN (SELECT fingerprint FROM series WHERE raw_name = 'up')"
-        )
-    )
-    verdict.require(ups == good, f"each of {good:,} good scrapes is there, not {ups:,}")
-
-
-def _judge_kv_events(verdict: Verdict, client: Client) -> None:
-    rows = client.query(
-        "SELECT toUInt32(substring(server, 6)), count(), uniqExact(seq, pos), uniqExact(seq) FROM kv_events GROUP BY 1"
-    ).result_rows
-    found = {number: counts for number, *counts in rows}
-    published = {number: count for number, count in enumerate(verdict.served["published"]) if count}
-    verdict.found["kv_events"] = sum(count for count, _, _ in found.values())
-    verdict.require(
-        found == {number: [EVENTS * count, EVENTS * count, count] for number, count in published.items()},
-        f"the {EVENTS * sum(published.values()):,} published KV events are there exactly once,"
-        f" not {verdict.found['kv_events']:,}",
-    )
+def stall(pid: int, seconds: float) -> None:
+    """Make a process stand still for so long: it neither answers nor hangs up."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(seconds)
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def show(verdict: Verdict) -> None:
@@ -186,7 +125,7 @@ def show(verdict: Verdict) -> None:
     print("highest marks (bound)")
     for name, value in sorted(report["highest"].items()):
         bound = report["bounds"].get(name)
-        print(f"  {name:<32} {value:>15,.0f}" + (f"  ({bound:,})" if bound else ""))
+        print(f"  {name:<32} {value:>15,.0f}" + (f"  ({bound:,.0f})" if bound is not None else ""))
     print("senders were refused, to be tried again: ", verdict.sent["refused"] or "never")
     for name in ("accepted", "duplicates", "rejected", "retries", "sources"):
         print(f"{name}: {report[name] or 'none'}")
@@ -197,26 +136,63 @@ def show(verdict: Verdict) -> None:
         print("everything acknowledged is there exactly once, and every queue stayed bounded")
 
 
-def main() -> None:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--seconds", type=positive, default=120)
     parser.add_argument("--connections", type=int, default=200)
     parser.add_argument("--servers", type=int, default=200)
     parser.add_argument("--publishers", type=int, default=50)
     parser.add_argument(
-        "--every", type=float, default=1.0, help="seconds between two requests of a connection"
+        "--every", type=positive, default=1.0, help="seconds between two requests of a connection"
     )
-    arguments = parser.parse_args()
+    parser.add_argument("--stall", type=positive, default=0, help="seconds that the store stands still")
+    parser.add_argument(
+        "--spool-limit",
+        type=int,
+        help=f"in MB; {SPOOL_MB}, with --stall {STALLED_SPOOL_MB}, so that it fills and senders are refused",
+    )
+    return parser
+
+
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; ends the process where it asks for a load that would prove nothing."""
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    if asked.spool_limit is None:
+        asked.spool_limit = STALLED_SPOOL_MB if asked.stall else SPOOL_MB
+    if asked.connections < LEAST_CONNECTIONS:
+        parser.error(f"--connections must be {LEAST_CONNECTIONS} or more, so that each signal has one")
+    if min(asked.servers, asked.publishers, asked.spool_limit) < 1:
+        parser.error("--servers, --publishers and --spool-limit must be 1 or more")
+    if asked.publishers > asked.servers:
+        parser.error("--publishers must not be more than --servers: each publishes for one of them")
+    if asked.stall >= asked.seconds:
+        parser.error("--stall must be shorter than --seconds")
+    return asked
+
+
+def positive(text: str) -> float:
+    """A finite number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def main() -> None:
+    asked = parsed()
     with tempfile.TemporaryDirectory(prefix="hitmap-load-", ignore_cleanup_errors=True) as home:
         verdict = run(
             Path(home),
-            seconds=arguments.seconds,
-            connections=arguments.connections,
-            servers=arguments.servers,
-            publishers=arguments.publishers,
-            every_s=arguments.every,
+            seconds=asked.seconds,
+            connections=asked.connections,
+            servers=asked.servers,
+            publishers=asked.publishers,
+            every_s=asked.every,
+            stall_s=asked.stall,
+            spool_mb=asked.spool_limit,
         )
     show(verdict)
     sys.exit(bool(verdict.broken))

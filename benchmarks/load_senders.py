@@ -22,6 +22,8 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -34,6 +36,9 @@ METHODS = {
     "metrics": "/" + SERVICE.format("metrics", "Metrics"),
     "logs": "/" + SERVICE.format("logs", "Logs"),
 }
+# "again later" by the OTLP specification, as the two doors say it
+GRPC_LATER, HTTP_LATER = "RESOURCE_EXHAUSTED with RetryInfo", "HTTP 503 with Retry-After"
+RETRYABLE = frozenset({GRPC_LATER, HTTP_LATER})
 Post = Callable[[bytes], str]  # what became of a request: "" for acknowledged, else why not
 
 
@@ -143,7 +148,7 @@ class Connection:
             try:
                 export(body, timeout=30)
             except grpc.RpcError as error:
-                return str(error.code().name)
+                return GRPC_LATER if _says_later(error) else str(error.code().name)
             return ""
 
         return post
@@ -166,9 +171,21 @@ class Connection:
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 return type(error).__name__
+            if answer.status == 503 and answer.getheader("retry-after"):
+                return HTTP_LATER
             return "" if answer.status == 200 else f"HTTP {answer.status}"
 
         return post
+
+
+def _says_later(error: Any) -> bool:
+    """Whether a refusal has the RetryInfo without which RESOURCE_EXHAUSTED is for good."""
+    status = rpc_status.from_call(error)
+    return (
+        error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        and status is not None
+        and any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in status.details)
+    )
 
 
 def to_json(fields: Any) -> bytes:

@@ -1,9 +1,10 @@
 """Stub servers for benchmarks.load, in a process of their own: /metrics to scrape, KV events to follow.
 
-    python -m benchmarks.load_servers SERVERS PUBLISHERS
+    python -m benchmarks.load_servers SERVERS PUBLISHERS PUBLISHED
 
 prints where they are as a line of JSON; publishes until it reads a line, then prints what was scraped and published,
-and goes on to answer replays until its input ends. The servers look like vLLM; the publishers speak its wire.
+and goes on to answer replays until its input ends. The file PUBLISHED has the messages of each publisher so far.
+The servers look like vLLM; the publishers speak its wire.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import sys
 import threading
 import time
 from collections import Counter, deque
+from pathlib import Path
 
 import msgspec
+import numpy as np
 import zmq
 
 MESSAGES_S = 20.0  # of each publisher
@@ -128,11 +131,12 @@ class Publisher:
 
 
 class Publishers:
-    """Publishers in a thread, each at its rate."""
+    """Publishers in a thread, each at its rate. counts: where others can read how many messages each published."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, counts: Path) -> None:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.all = [Publisher(context) for _ in range(count)]
+        self._counts = np.memmap(counts, np.uint64, "w+", shape=(count,))
         self.publishing = threading.Event()
         self.publishing.set()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -152,12 +156,13 @@ class Publishers:
             if time.monotonic() >= due:
                 due += 1 / MESSAGES_S
                 if self.publishing.is_set():
-                    for publisher in self.all:
+                    for number, publisher in enumerate(self.all):
                         publisher.publish()
+                        self._counts[number] = publisher.published
 
 
-async def serve(servers: int, publishers: int) -> None:
-    http, kv = Servers(), Publishers(publishers)
+async def serve(servers: int, publishers: int, counts: Path) -> None:
+    http, kv = Servers(), Publishers(publishers, counts)
     urls = await http.open(servers)
     kv.start()
     print(json.dumps({"urls": urls, "kv": [(p.events, p.replay) for p in kv.all]}), flush=True)
@@ -171,7 +176,7 @@ async def serve(servers: int, publishers: int) -> None:
 
 
 def main() -> None:
-    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])))
 
 
 if __name__ == "__main__":
