@@ -14,7 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from benchmarks.spans import export_request
 from collector.otlp_intake import SIGNALS, Intake, Limits
-from collector.otlp_text import TEXT_KEYS, may_hold_text, without_text
+from collector.otlp_text import may_hold_text, without_text
+from collector.otlp_text_names import TEXT_KEYS
 from collector.spool import Spool
 from collector.tally import Tally
 
@@ -58,8 +59,57 @@ SPELLINGS = [
     ("ai.prompt.messages", True),
     ("ai.response.text", True),
     ("ai.usage.promptTokens", False),
+    ("ai.value", True),
+    ("ai.values", True),
+    ("ai.embeddings", True),
+    ("ai.result.text", True),
+    ("ai.schema", True),
+    ("ai.schema.name", False),
+    ("ai.prompt.format", False),
+    ("ai.model.id", False),
     ("langfuse.observation.input", True),
+    ("mlflow.spanInputs", True),
+    ("mlflow.spanType", False),
+    ("lk.chat_ctx", True),
+    ("lk.function_tool.name", False),
+    ("lk.response.ttft", False),
+    ("llm.tools.0.tool.json_schema", True),
+    ("llm.tools.0.tool.name", False),
+    ("tool.parameters", True),
+    ("tool.name", False),
+    ("llm.function_call", True),
+    ("llm.model_name", False),
+    ("input.audio.transcript", True),
+    ("input.audio.mime_type", False),
+    ("output.images", True),
+    ("message.content", True),
+    ("message.content_type", False),
+    ("message.role", False),
+    ("document.content", True),
+    ("document.id", False),
+    ("retrieval.documents.3.document.id", False),
+    ("traceloop.prompt.template_variables", True),
+    ("traceloop.prompt.key", False),
+    ("mcp.request.argument", True),
+    ("mcp.response.value", True),
+    ("mcp.method.name", False),
+    ("gen_ai.evaluation.explanation", True),
+    ("gen_ai.evaluation.name", False),
+    ("gen_ai.tool.description", True),
+    ("gen_ai.memory.records", True),
+    ("gen_ai.memory.record.id", False),
+    ("gen_ai.embeddings.dimension.count", False),
+    # an ending that sounds plain does not make it so
+    ("input.value.name", True),
+    ("gen_ai.input.messages.name", True),
+    ("gen_ai.prompt.0.name", True),
+    ("gen_ai.prompt.0.content.role", True),
+    ("llm.input_messages.0.message.content.id", True),
+    ("llm.input_messages.0.message.tool_calls.0.tool_call.id", False),
+    ("llm.input_messages.0.message.tool_calls.0.tool_call.function.arguments", True),
+    ("gen_ai.prompt.name\nx", True),
     ("http.request.method", False),
+    ("exception.message", False),
 ]
 
 
@@ -73,7 +123,7 @@ def request_with(keys: list[str], event: str = "", event_keys: list[str] | None 
         added = span.events.add(name=event, time_unix_nano=NOW)
         for key in event_keys or []:
             added.attributes.add(key=key).value.string_value = SECRET
-    return request.SerializeToString()
+    return bytes(request.SerializeToString())
 
 
 def middle_span(payload: bytes) -> Any:
@@ -114,15 +164,15 @@ def test_no_name_is_overlooked(name: str, value: str) -> None:
     assert may_hold_text(request.SerializeToString()), "even at the very end"
 
 
-@pytest.mark.parametrize("length", [100, 126, 127, 128, 129, 500, 16_383])
+@pytest.mark.parametrize("length", [100, 126, 127, 128, 129, 500, 16_383, 16_384, 20_000])
 def test_long_keys_are_found(length: int) -> None:
     key = "llm.input_messages.0." + "x" * length
     assert without_text("traces", request_with([key[:length]]))[1] == 1
 
 
 def test_usual_spans_are_not_even_parsed(run1: Path) -> None:
-    assert not any(may_hold_text(export_request(seed)) for seed in range(20))
-    assert not any(may_hold_text(file.read_bytes()) for file in run1.glob("otlp/*.bin"))
+    assert not any(may_hold_text(export_request(seed), spans=True) for seed in range(20))
+    assert not any(may_hold_text(file.read_bytes(), spans=True) for file in run1.glob("otlp/*.bin"))
 
 
 @given(st.binary(max_size=300))
@@ -138,6 +188,13 @@ def test_any_bytes_come_back(data: bytes) -> None:
         ("gen_ai.user.message", ["content", "role", "gen_ai.system"], ["role", "gen_ai.system"]),
         ("gen_ai.choice", ["message", "index", "finish_reason"], ["index", "finish_reason"]),
         ("gen_ai.choice", ["gen_ai.event.content"], []),
+        ("gen_ai.choice", ["tool.result", "function_call", "parts", "text", "id"], ["id"]),
+        (
+            "gen_ai.evaluation.result",
+            ["gen_ai.evaluation.explanation", "gen_ai.evaluation.name"],
+            ["gen_ai.evaluation.name"],
+        ),
+        ("message", ["message.content", "message.id"], ["message.id"]),
         ("exception", ["message", "content"], ["message", "content"]),
     ],
 )
@@ -183,6 +240,9 @@ def record_of(payload: bytes) -> Any:
         (record_with({"content": SECRET, "role": "user"}, "gen_ai.user.message"), ["role"]),
         (record_with({"content": SECRET}, "", event__name="gen_ai.system.message"), []),
         (record_with(SECRET, "gen_ai.assistant.message"), []),
+        (record_with({"role": {"content": SECRET}, "id": "x"}, "gen_ai.choice"), ["id"]),
+        (record_with({"function_call": SECRET, "gen_ai.system": "x"}, "gen_ai.choice"), ["gen_ai.system"]),
+        (record_with({"gen_ai.input.messages": SECRET, "content": "x"}, ""), ["content"]),
     ],
 )
 def test_bodies_of_genai_events_lose_their_text(
@@ -207,6 +267,15 @@ def test_details_of_an_inference_lose_their_messages_only() -> None:
     kept, texts = without_text("logs", request.SerializeToString())
     assert [a.key for a in record_of(kept).attributes] == ["gen_ai.request.model"]
     assert (texts, record_of(kept).dropped_attributes_count) == (3, 3)
+
+
+def test_attributes_of_genai_events_in_logs_stay_by_name_only() -> None:
+    request = record_with(
+        None, "gen_ai.choice", tool__result=SECRET, parts=SECRET, role="user", gen_ai__request__model="m"
+    )
+    kept, texts = without_text("logs", request.SerializeToString())
+    assert [a.key for a in record_of(kept).attributes] == ["role", "gen_ai.request.model"]
+    assert (texts, record_of(kept).dropped_attributes_count) == (2, 2)
 
 
 def test_other_records_stay_as_they_are() -> None:
