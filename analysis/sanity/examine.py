@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -77,7 +78,7 @@ def _finding(rule: Rule, row: dict[str, Value], kind: str, version: str) -> Find
         rule=rule,
         server=str(server),
         said=_number(said),
-        corrected=_number(corrected),
+        corrected=_possible(_number(corrected), rule.unit),
         evidence=row,
         causes=tuple(cause for cause in rule.causes if _explains(cause, kind, version)),
     )
@@ -100,6 +101,13 @@ def _known(client: Client, parameters: dict[str, Any]) -> dict[str, tuple[str, s
 
 def _number(value: Value) -> float | None:
     return float(value) if isinstance(value, int | float) else None
+
+
+def _possible(corrected: float | None, unit: str) -> float | None:
+    """A corrected figure; unknown where it cannot be true: one wrong figure is no better than another."""
+    if corrected is None or not math.isfinite(corrected):
+        return None
+    return None if unit == "ratio" and not 0 <= corrected <= 1 else corrected
 
 
 def _utc(time: datetime) -> str:

@@ -95,7 +95,7 @@ VIEWS = {
         FROM totals
         FULL JOIN usage USING (server)
         WHERE looked_up >= 2000 AND coalesce(hits, cached, told_cached) = 0 AND ifNull(cached, 0) = 0
-            AND ifNull(told_cached, 0) = 0
+            AND ifNull(external_hits, 0) = 0 AND ifNull(told_cached, 0) = 0
             AND server NOT IN
             (
                 SELECT server FROM told
@@ -166,21 +166,38 @@ VIEWS = {
             sumOrNullIf(grown, metric = 'prefix_cache.query_tokens') AS lookups,
             sumOrNullIf(grown, metric = 'external_cache.hit_tokens') AS external_hits,
             sumOrNullIf(grown, metric = 'external_cache.query_tokens') AS asked,
+            sumOrNullIf(grown, metric = 'prompt_tokens_by_source') AS sourced,
+            sumOrNullIf(
+                grown,
+                metric = 'prompt_tokens_by_source' AND labels['source'] NOT IN ('computed', 'local_compute')
+            ) AS sourced_cached,
+            sumOrNullIf(
+                grown, metric = 'prompt_tokens_by_source' AND labels['source'] IN ('local_cache_hit', 'device')
+            ) AS sourced_device,
+            sumOrNullIf(
+                grown, metric = 'prompt_tokens_by_source' AND labels['source'] = 'external_kv_transfer'
+            ) AS transferred,
             coalesce(
                 sumOrNullIf(grown, metric = 'cached_tokens'),
-                sumOrNullIf(grown, metric = 'cached_tokens_by_tier'),
-                sumOrNullIf(
-                    grown,
-                    metric = 'prompt_tokens_by_source' AND labels['source'] NOT IN ('computed', 'local_compute')
-                ),
-                sumOrNullIf(grown, metric = 'request.cached_tokens.sum')
-            ) AS cached,
+                sumOrNullIf(grown, metric = 'cached_tokens_by_tier')
+            ) AS finished_cached,
             coalesce(
+                finished_cached, sourced_cached, sumOrNullIf(grown, metric = 'request.cached_tokens.sum')
+            ) AS cached,
+            -- of the same family as `cached`: those by source count at prefill, others when a request finishes
+            coalesce(
+                if(finished_cached IS NULL, sourced, NULL),
                 sumOrNullIf(grown, metric = 'prompt_tokens'),
                 sumOrNullIf(grown, metric = 'prompt_tokens.computed') + sumOrNullIf(grown, metric = 'cached_tokens'),
-                sumOrNullIf(grown, metric = 'prompt_tokens_by_source'),
+                sourced,
                 sumOrNullIf(grown, metric = 'request.prompt_tokens.sum')
             ) AS prompt,
+            coalesce(
+                ratio(sourced_device, sourced),
+                ratio(
+                    sumOrNullIf(grown, metric = 'cached_tokens_by_tier' AND labels['source'] = 'device'), prompt
+                )
+            ) AS device_ratio,
             sumOrNullIf(grown, metric = 'preemptions') AS preempted,
             -- prompt tokens of requests that were begun and not yet counted, at most
             ifNull(maxOrNullIf(highest, metric = 'requests.running')
@@ -190,6 +207,27 @@ VIEWS = {
             max(last_time) AS last_time
         FROM counters
         GROUP BY server""",
+    # hit ratios that count each request once; NULL where hits may be counted again. of_device: of the device cache, or
+    # of all tiers where none is told and no external hit was counted; of_counters: of all tiers, without responses;
+    # of_all: of all tiers
+    "once": """
+        SELECT
+            server,
+            ifNull(external_hits, 0) = 0 AS device_only,
+            coalesce(ratio(cached, prompt), ratio(told_cached, told_prompt)) AS of_all,
+            coalesce(device_ratio, if(device_only, of_all, NULL)) AS of_device,
+            coalesce(
+                ratio(cached, prompt),
+                if(device_only, ratio(hits, lookups), NULL),
+                if(
+                    lookups <= 1.02 * prompt + 512 + in_flight
+                        AND asked <= 1.02 * (lookups - hits) + 512 + in_flight,
+                    ratio(hits + external_hits, lookups),
+                    NULL
+                )
+            ) AS of_counters
+        FROM totals
+        FULL JOIN usage USING (server)""",
 }
 METRICS_OF = {
     "totals": (

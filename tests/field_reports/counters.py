@@ -5,6 +5,15 @@ from __future__ import annotations
 from tests.field_reports.form import FieldReport, Responses, Scrapes, Server, Silent, Warns
 from tests.field_reports.texts import VLLM, metrics, response
 
+WAITED = {
+    "vllm:prefix_cache_queries": (5 + 3 + 1) * 10_000,
+    "vllm:prefix_cache_hits": 5 * 6000 + 3 * 2000,
+    "vllm:prompt_tokens": 30_000,
+    "vllm:prompt_tokens_cached": 8000 + 7000,
+    "vllm:external_prefix_cache_queries": 5 * 4000 + 3 * 8000 + 10_000,
+    "vllm:external_prefix_cache_hits": 5 * 3000 + 3 * 4000,
+}
+
 REPORTS: tuple[FieldReport, ...] = (
     FieldReport(
         29,
@@ -73,6 +82,8 @@ REPORTS: tuple[FieldReport, ...] = (
         [Silent("lookups-recounted"), Silent("preemptions-read-as-hits")],
         case="fixed",
     ),
+    # Three prompts of 10,000 tokens, looked up 5, 3 and 1 times. Each time the device had 6000, 2000 and none of them,
+    # the connector 3000, 4000 and none of the rest.
     FieldReport(
         30,
         "vllm#43736, PR 48860, PR 39566",
@@ -82,20 +93,38 @@ REPORTS: tuple[FieldReport, ...] = (
             Scrapes(
                 metrics(
                     counters={
-                        "vllm:prefix_cache_queries": 90_000,
-                        "vllm:prefix_cache_hits": 36_000,
-                        "vllm:prompt_tokens": 30_000,
-                        "vllm:prompt_tokens_cached": 6000,
-                        "vllm:external_prefix_cache_queries": 80_000,
-                        "vllm:external_prefix_cache_hits": 27_000,
+                        **WAITED,
+                        'vllm:prompt_tokens_by_source{source="local_compute"}': 15_000,
+                        'vllm:prompt_tokens_by_source{source="local_cache_hit"}': 8000,
+                        'vllm:prompt_tokens_by_source{source="external_kv_transfer"}': 7000,
                     }
                 )
             ),
         ],
         [
-            Warns("lookups-recounted", said=0.4, corrected=0.2, evidence={"times": 3.0}, about="48860"),
-            Warns("external-lookups-recounted", said=27_000 / 80_000, corrected=0.5, about="48860"),
+            Warns(
+                "lookups-recounted",
+                said=0.4,
+                corrected=8000 / 30_000,
+                evidence={"times": 3.0},
+                about="before 0.32, vLLM issue 43736; pull request 48860",
+            ),
+            Warns(
+                "external-lookups-recounted",
+                said=0.5,
+                corrected=7000 / 22_000,
+                evidence={"left_over": 22_000},
+                about="before 0.32, vLLM pull request 48860",
+            ),
         ],
+    ),
+    FieldReport(
+        30,
+        "vllm#43736, PR 48860, PR 39566",
+        "the same where only all tiers together are told: neither ratio is known",
+        [Server("vllm", "0.20.0", VLLM), Scrapes(metrics(counters=WAITED))],
+        [Warns("lookups-recounted", said=0.4, corrected=None)],
+        case="untold",
     ),
     FieldReport(
         30,

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from tests.field_reports.form import FieldReport, Figure, KvEvents, Responses, Scrapes, Server, Silent, Warns
-from tests.field_reports.texts import TWICE, VLLM, metrics, response
+from tests.field_reports.texts import TWICE, VLLM, metrics, response, stored
+
+GROUPS = (
+    stored(1, 2, 3, group_idx=0, kv_cache_spec_kind="full_attention"),
+    stored(1, 2, 3, group_idx=1, kv_cache_spec_kind="sliding_window", kv_cache_spec_sliding_window=1024),
+)
+"""One prompt, as a model with full and with sliding-window layers tells of it."""
 
 REPORTS: tuple[FieldReport, ...] = (
     FieldReport(
@@ -20,7 +26,7 @@ REPORTS: tuple[FieldReport, ...] = (
                 "no-hit-though-repeated",
                 said=0,
                 corrected=None,
-                evidence={"blocks": 3, "looked_up": 50_000},
+                evidence={"blocks": 3, "groups": 1, "drafting": "not seen", "looked_up": 50_000},
                 about="31920",
             )
         ],
@@ -46,13 +52,33 @@ REPORTS: tuple[FieldReport, ...] = (
     FieldReport(
         7,
         "vllm#40624",
-        "Gemma 4 with speculative decoding: no hit",
+        "Gemma 4, whose layers are of two kinds, with speculative decoding: no hit",
         [
             Server("vllm", "0.19.0", VLLM),
-            Scrapes(metrics(counters={"vllm:prefix_cache_queries": 30_000, "vllm:prefix_cache_hits": 0})),
-            KvEvents(TWICE),
+            Scrapes(
+                metrics(
+                    counters={
+                        "vllm:prefix_cache_queries": 30_000,
+                        "vllm:prefix_cache_hits": 0,
+                        "vllm:prompt_tokens": 30_000,
+                        "vllm:spec_decode_num_drafts": 2000,
+                        "vllm:spec_decode_num_draft_tokens": 6000,
+                        "vllm:spec_decode_num_accepted_tokens": 3100,
+                    }
+                )
+            ),
+            KvEvents([[*GROUPS], [*GROUPS]]),
         ],
-        [Warns("no-hit-though-repeated", said=0, corrected=None, about="speculative decoding")],
+        [
+            Warns(
+                "no-hit-though-repeated",
+                said=0,
+                corrected=None,
+                evidence={"blocks": 3, "groups": 2, "drafting": "on", "looked_up": 30_000},
+                about="speculative decoding",
+            ),
+            Silent("no-hit-at-all"),
+        ],
     ),
     FieldReport(
         9,

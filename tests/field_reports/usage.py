@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.field_reports import usage_counts
 from tests.field_reports.form import FieldReport, Responses, Scrapes, Server, Silent, Spans, Warns
+from tests.field_reports.texts import metrics
 from tests.field_reports.usage_inputs import calls, figure, openai, tokens, vllm
 
 NULL_DETAILS = [
@@ -131,15 +132,25 @@ NOT_ON_THE_SPAN = [
         symptom="requests with prompt_logprobs, which read no cache, count as full misses of the connector",
         inputs=[
             Server(version="0.32.0"),
-            vllm(
-                prompt_tokens=(0, 18_000),
-                prefix_cache_queries=(0, 10_000),
-                prefix_cache_hits=(0, 6_000),
-                external_prefix_cache_queries=(0, 12_000),
-                external_prefix_cache_hits=(0, 3_000),
+            Scrapes(
+                metrics(
+                    counters={
+                        "vllm:prompt_tokens": 18_000,
+                        "vllm:prefix_cache_queries": 10_000,
+                        "vllm:prefix_cache_hits": 6000,
+                        "vllm:external_prefix_cache_queries": 4000 + 8000,
+                        "vllm:external_prefix_cache_hits": 3000,
+                        'vllm:prompt_tokens_by_source{source="local_compute"}': 1000 + 8000,
+                        'vllm:prompt_tokens_by_source{source="local_cache_hit"}': 6000,
+                        'vllm:prompt_tokens_by_source{source="external_kv_transfer"}': 3000,
+                    }
+                )
             ),
         ],
-        expected=[Warns("external-lookups-recounted", said=0.25, corrected=0.75)],
+        expected=[
+            Warns("external-lookups-recounted", said=0.25, corrected=0.75, about="prompt_logprobs"),
+            Silent("lookups-recounted"),
+        ],
     ),
 ]
 
