@@ -39,6 +39,16 @@ def test_a_server_is_recognised_for_what_it_is(stub: Stub) -> None:
 
 
 @pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.name)
+def test_what_is_not_seen_has_a_way_to_it_or_none_is_said_to_exist(stub: Stub) -> None:
+    with stub.make() as server:
+        rows = [row for row in detect(server.url).capabilities if not row.seen and not row.flag]
+    silent = [
+        row for row in rows if "no option opens" not in row.evidence and "with the first" not in row.evidence
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.name)
 def test_no_other_dialect_takes_it_for_its_own(stub: Stub) -> None:
     with stub.make() as server:
         probe = Probe(server.url)

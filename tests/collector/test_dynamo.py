@@ -89,6 +89,29 @@ def test_a_worker_whose_engine_is_not_up_yet_passes_nothing_on() -> None:
         False,
         "none passed on yet: they come a while after the engine is up",
     )
+    assert row.flag == (
+        "vLLM: the worker without --disable-log-stats; SGLang: --enable-metrics at the worker;"
+        " TensorRT-LLM: --publish-events-and-metrics at the worker"
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "flag"),
+    [
+        ("vllm:num_requests_running", "--enable-prefix-caching at the worker, without --disable-log-stats"),
+        ("sglang:num_running_reqs", "--enable-metrics at the worker, without --disable-radix-cache"),
+        (
+            "trtllm_request_success_total",
+            "--publish-events-and-metrics at the worker, and return_perf_metrics",
+        ),
+    ],
+)
+def test_an_engine_that_counts_no_hits_is_told_its_own_flag(family: str, flag: str) -> None:
+    server = dynamo.worker()
+    server.answers["/metrics"] = text(dynamo.worker_metrics(1, f"{family} 1\n"))
+    row = table(server)["prefix-cache hits"]
+    assert row.seen is False
+    assert row.flag.startswith(flag)
 
 
 @pytest.mark.parametrize("old", [False, True])

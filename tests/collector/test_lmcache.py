@@ -73,6 +73,13 @@ def test_a_server_whose_metrics_are_elsewhere_says_where() -> None:
     row = detection.capabilities[0]
     assert (row.signal, row.seen) == ("metrics", False)
     assert row.flag.startswith("hitmap attach http://SERVER:9090")
+    told = {row.signal: (row.seen, row.flag) for row in detection.capabilities}
+    for signal in (
+        "tokens looked up and found",
+        "hits by tier (host, remote)",
+        "what L1 reads, writes and evicts (chunks)",
+    ):
+        assert told[signal] == (False, row.flag), "it is where the metrics are"
 
 
 # -- metrics

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.attach import Attachment, AttachOptions, detect, kv_endpoints
+from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Capability, KvSource
 from collector.dialects.sglang.capabilities import Evidence, capabilities
 from collector.dialects.sglang.detect import kv_sources
-from collector.spool import Spool
-from tests.collector.publisher import Publisher, recorded
-from tests.collector.servers import sglang, vllm
-from tests.collector.support import Server, take, wait_until
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Iterator[Spool]:
-    opened = Spool(tmp_path / "spool")
-    yield opened
-    opened.close()
+from collector.kv_endpoints import kv_endpoints
+from collector.pipeline import Pipeline
+from tests.collector.publisher import Frames, Publisher
+from tests.collector.servers import sglang
+from tests.collector.support import Server, wait_until
+from tests.conftest import Database
 
 
 def table(server: Server) -> dict[str, Capability]:
@@ -180,23 +175,81 @@ def test_odd_answers_of_a_server_stop_nothing(info: dict[str, Any]) -> None:
 def test_who_binds_is_the_servers_to_say(binds: bool, hitmap_binds: bool) -> None:
     config = json.dumps({"publisher": "zmq", "endpoint": "tcp://127.0.0.1:5557", "bind": binds})
     with sglang.new(kv_events_config=config) as server:
-        (endpoint,) = kv_endpoints(detect(server.url), AttachOptions("s"))
-    assert (endpoint.events, endpoint.bind) == ("tcp://127.0.0.1:5557", hitmap_binds)
+        endpoints = kv_endpoints(detect(server.url), AttachOptions("s"))
+    followed = (
+        [] if hitmap_binds else [("tcp://127.0.0.1:5557", False)]
+    )  # hitmap binds where a person says so
+    assert [(endpoint.events, endpoint.bind) for endpoint in endpoints] == followed
 
 
-def test_its_kv_events_are_followed_where_it_says_they_are(spool: Spool) -> None:
-    """The publisher binds a concrete address, which only `bind` tells. Frames and replay are as SGLang has them; what
-    the frames hold is a recording of vLLM."""
-    messages = recorded(vllm.RUN1 / "kv_events.jsonl")[:40]
-    with Publisher(old_replies=True) as publisher:
+# -- its KV events, in its own words
+
+A, B, C, D = -(1 << 63), -2, 1 << 62, -7_450_580_596_923_828_125  # SGLang's hashes are signed
+
+
+def unsigned(signed: int) -> int:
+    return signed % (1 << 64)
+
+
+def pages(hashes: list[int], parent: int | None, medium: str = "GPU") -> dict[str, Any]:
+    """One event of consecutive pages of four tokens each."""
+    return {
+        **{"type": "BlockStored", "block_hashes": hashes, "parent_block_hash": parent, "block_size": 4},
+        **{"token_ids": list(range(4 * len(hashes))), "lora_id": None, "medium": medium},
+        **{"cache_salt": "tenant-1", "session_id": "chat-7"},
+    }
+
+
+def frames(seq: int, *events: dict[str, Any]) -> Frames:
+    batch = [
+        1_795_953_914.25 + seq,
+        list(events),
+        0,
+    ]  # always three long: the last is the attention's DP rank
+    return [b"kv", seq.to_bytes(8, "big"), msgspec.msgpack.encode(batch)]
+
+
+MESSAGES = [
+    frames(0, pages([A, B, C], None)),
+    frames(1, pages([D], C)),
+    frames(2, pages([A, B], None, "CPU_PINNED")),
+    frames(3, {"type": "BlockRemoved", "block_hashes": [D, C], "medium": "GPU"}),
+]
+
+
+def test_its_kv_events_are_followed_where_it_says_they_are(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The publisher binds a concrete address, which only `bind` tells; two messages come by replay, whose replies have
+    no topic, and two live."""
+    monkeypatch.setattr("collector.kv_subscriber._CONNECT_S", 5.0)  # a busy machine is not what this is about
+    with Publisher(old_replies=True) as publisher, Pipeline(db.dsn, tmp_path) as pipeline:
         config = {"publisher": "zmq", "endpoint": publisher.events, "replay_endpoint": publisher.replay}
-        publisher.send(messages[:30], lose=range(30))
+        publisher.send(MESSAGES[:2], lose=range(2))
         with sglang.new(kv_events_config=json.dumps({**config, "bind": True})) as server:
             detection = detect(server.url)
-            with Attachment(detection, AttachOptions("s", interval_s=9), spool) as attachment:
+            with Attachment(detection, AttachOptions("s", interval_s=9), pipeline.sink) as attachment:
                 publisher.wait_for_subscriber()
-                publisher.send(messages[30:])
-                wait_until(lambda: attachment.status()[1].counts.get("messages") == 40)
-    rows = take(spool, "kv_events")
-    assert {row["server"] for row in rows} == {"s"}
-    assert len({row["seq"] for row in rows}) == 40
+                publisher.send(MESSAGES[2:])
+                wait_until(lambda: attachment.status()[1].counts.get("messages") == 4, timeout_s=30)
+                assert not attachment.status()[1].counts["missing"]
+    rows = db.client.query(
+        "SELECT seq, action, block, parent, depth, tier, token_count, block_size FROM kv_events ORDER BY seq, pos"
+    ).result_rows
+    a, b, c, d = map(unsigned, (A, B, C, D))
+    assert rows == [
+        (0, "stored", a, None, 0, "device", 4, 4),
+        (0, "stored", b, a, 1, "device", 4, 4),
+        (0, "stored", c, b, 2, "device", 4, 4),
+        (1, "stored", d, c, 3, "device", 4, 4),
+        (2, "stored", a, None, 0, "host", 4, 4),
+        (2, "stored", b, a, 1, "host", 4, 4),
+        (3, "removed", d, None, 3, "device", None, None),
+        (3, "removed", c, None, 2, "device", None, None),
+    ]
+    resident = "SELECT tier, groupArray(block) FROM kv_residency WHERE resident GROUP BY tier ORDER BY tier"
+    held = {tier: set(blocks) for tier, blocks in db.client.query(resident).result_rows}
+    assert held == {"device": {a, b}, "host": {a, b}}
+    everything = str(db.client.query("SELECT * FROM kv_events").result_rows)
+    assert "tenant-1" not in everything
+    assert "chat-7" not in everything

@@ -78,3 +78,7 @@ def test_the_port_of_the_api_points_to_that_of_the_metrics() -> None:
         "this is the port of its API; metrics are on another",
         "hitmap attach http://127.0.0.1:8002 (--metrics-port, --allow-metrics=true)",
     )
+    flag = detection.capabilities[0].flag
+    for row in detection.capabilities:
+        if row.signal in ("KV blocks in use", "KV moved between workers"):
+            assert (row.seen, row.flag) == (False, flag)

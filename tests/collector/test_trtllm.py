@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from collector.attach import Attachment, AttachOptions, detect
@@ -18,10 +21,12 @@ from collector.finaliser import Finaliser
 from collector.pipeline import Pipeline
 from collector.sink import Entry
 from collector.spool import Spool
+from tests.collector.publisher import Publisher
 from tests.collector.servers import trtllm
 from tests.collector.servers.trtllm import TrtllmServer
 from tests.collector.spans import exported, span
 from tests.collector.support import take, text, wait_until
+from tests.conftest import Database
 
 YAML = "in the YAML of --config (before: --extra_llm_api_options): "
 
@@ -158,6 +163,93 @@ def test_kv_events_are_drained_only_when_asked(spool: Spool) -> None:
             wait_until(lambda: any("3 events" in status.detail for status in attachment.status()))
     rows = [(row["action"], row["block"], row.get("parent")) for row in take(spool, "kv_events")]
     assert rows == [("stored", 10, None), ("stored", 11, 10), ("removed", 11, None)]
+
+
+class RankPublisher(Publisher):
+    """A publisher of one data-parallel rank: also at ports that are chosen, since a rank's are the base's plus its
+    number."""
+
+    def listen(self, events: int, replay: int) -> None:
+        self._pub.bind(f"tcp://127.0.0.1:{events}")
+        self._router.bind(f"tcp://127.0.0.1:{replay}")
+
+
+def ports(count: int) -> int:
+    """The first of so many free ports in a row."""
+    for base in range(21_000, 31_000, count):
+        with ExitStack() as taken:
+            try:
+                for port in range(base, base + count):
+                    taken.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return base
+    raise AssertionError("no free ports in a row")
+
+
+def pushed(seq: int, rank: int, *events: dict[str, Any]) -> list[bytes]:
+    """A message as KV cache manager V2 publishes it: vLLM's three frames."""
+    batch = [1_795_953_914.25 + seq, list(events), rank]
+    return [b"kv", seq.to_bytes(8, "big"), msgspec.msgpack.encode(batch)]
+
+
+def chain(blocks: list[int], parent: int | None = None) -> dict[str, Any]:
+    tokens = list(range(32 * len(blocks)))
+    about = {"type": "BlockStored", "block_hashes": blocks, "parent_block_hash": parent}
+    return {**about, "token_ids": tokens, "block_size": 32, "medium": "GPU"}
+
+
+def test_kv_events_that_it_publishes_itself_are_taken_of_every_rank(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the publisher on, /kv_cache_events gives an empty list for ever: asked all the same, it adds nothing."""
+    monkeypatch.setattr("collector.kv_subscriber._CONNECT_S", 5.0)  # a busy machine is not what this is about
+    high = (1 << 64) - 1
+    base = ports(4)
+    with RankPublisher() as first, RankPublisher() as second, trtllm.new() as server:
+        for rank, publisher in enumerate((first, second)):
+            publisher.listen(base + rank, base + 2 + rank)
+        first.send([pushed(0, 0, chain([10, high]))], lose=[0])
+        options = AttachOptions(
+            "s",
+            interval_s=0.05,
+            drain=True,
+            kv_events=f"tcp://127.0.0.1:{base}",
+            replay=f"tcp://127.0.0.1:{base + 2}",
+            kv_bind=False,
+            kv_ranks=2,
+        )
+        with (
+            Pipeline(db.dsn, tmp_path) as pipeline,
+            Attachment(detect(server.url), options, pipeline.sink) as attachment,
+        ):
+            for publisher in (first, second):
+                publisher.wait_for_subscriber()
+            first.send([pushed(1, 0, {"type": "BlockRemoved", "block_hashes": [high], "medium": "GPU"})])
+            second.send([pushed(0, 1, chain([10])), pushed(1, 1, chain([12], 10))])
+
+            def messages(source: str) -> int:
+                found = (
+                    status.counts.get("messages", 0)
+                    for status in attachment.status()
+                    if status.source == source
+                )
+                return next(found)
+
+            wait_until(lambda: messages("kv events s") == 2, timeout_s=30)
+            wait_until(lambda: messages("kv events s rank 1") == 2, timeout_s=30)
+            wait_until(lambda: server.events_drained > 1)
+            assert messages("kv events s (drained)") == 0
+    query = "SELECT rank, source, action, block, parent, depth, tier FROM kv_events ORDER BY rank, seq, pos"
+    assert db.client.query(query).result_rows == [
+        (0, "kv", "stored", 10, None, 0, "device"),
+        (0, "kv", "stored", high, 10, 1, "device"),
+        (0, "kv", "removed", high, None, 1, "device"),
+        (1, "kv", "stored", 10, None, 0, "device"),
+        (1, "kv", "stored", 12, 10, 1, "device"),
+    ]
+    resident = "SELECT rank, block FROM kv_residency WHERE resident ORDER BY rank, block"
+    assert db.client.query(resident).result_rows == [(0, 10), (1, 10), (1, 12)]
 
 
 def test_iterations_without_latency_keep_their_order() -> None:

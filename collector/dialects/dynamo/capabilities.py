@@ -7,6 +7,19 @@ from dataclasses import dataclass
 from collector.detection import Capability, receiver
 
 _WORKER = "DYN_SYSTEM_PORT=8081 in the worker's environment, then hitmap attach http://WORKER:8081"
+_ENGINE_METRICS = {
+    "vLLM": "the worker without --disable-log-stats",
+    "SGLang": "--enable-metrics at the worker",
+    "TensorRT-LLM": "--publish-events-and-metrics at the worker",
+}
+"""What makes a worker pass on the metrics of its engine."""
+_ENGINE_HITS = {
+    "vLLM": "--enable-prefix-caching at the worker, without --disable-log-stats",
+    "SGLang": "--enable-metrics at the worker, without --disable-radix-cache",
+    "TensorRT-LLM": "--publish-events-and-metrics at the worker, and return_perf_metrics: true and kv_cache_config:"
+    " {enable_block_reuse: true} in the YAML of its --extra-engine-args; TensorRT-LLM newer than 1.1",
+}
+"""What makes an engine count its hits."""
 _HITS = ("prefix_cache.hit_tokens", "prompt_tokens_by_source", "cached_tokens", "cached_tokens_by_tier")
 
 
@@ -57,7 +70,10 @@ def _engine(e: Evidence) -> Capability:
     if e.engine:
         return Capability(signal, True, f"{e.engine}'s, passed on")
     if e.role == "worker":
-        return Capability(signal, False, "none passed on yet: they come a while after the engine is up")
+        flags = "; ".join(f"{engine}: {flag}" for engine, flag in _ENGINE_METRICS.items())
+        return Capability(
+            signal, False, "none passed on yet: they come a while after the engine is up", flags
+        )
     return Capability(signal, False, f"a {e.role} passes none on", _WORKER)
 
 
@@ -66,9 +82,7 @@ def _hits(e: Evidence) -> Capability:
     if found := next((name for name in _HITS if name in e.metrics), ""):
         return Capability(signal, True, f"the engine's {found}")
     if e.engine:
-        return Capability(
-            signal, False, f"{e.engine} counts none here", "the engine's flag, as attach says of it"
-        )
+        return Capability(signal, False, f"{e.engine} counts none here", _ENGINE_HITS[e.engine])
     return Capability(signal, False, "only the engine counts what was really hit", _WORKER)
 
 

@@ -89,7 +89,16 @@ def _unseen() -> tuple[Capability, ...]:
             "in the server's log only; hitmap keeps position and lengths, the log itself holds prompt text",
             "LLAMA_SERVER_SLOTS_DEBUG=1 in its environment, with -lv 4",
         ),
-        Capability("latency by layer", None, "prefill and decode are in the timings; there are no spans", ""),
-        Capability("KV-cache events", False, "llama.cpp publishes none", ""),
-        Capability("cached tokens by tier", False, "llama.cpp does not tell device from host memory", ""),
+        Capability(
+            "latency by layer",
+            None,
+            "prefill and decode are in the timings of every response; there are no spans",
+            "a log of the responses (hitmap attach --log FILE)",
+        ),
+        Capability("KV-cache events", False, "llama.cpp publishes none: no option opens them"),
+        Capability(
+            "cached tokens by tier",
+            False,
+            "llama.cpp does not tell device from host memory: no option opens it",
+        ),
     )

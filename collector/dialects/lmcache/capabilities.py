@@ -6,6 +6,10 @@ from collections.abc import Collection
 
 from collector.detection import Capability, receiver
 
+_ELSEWHERE = (
+    "hitmap attach http://SERVER:9090 (--prometheus-port), without --otlp-endpoint, --disable-metrics and"
+    " --disable-observability"
+)
 _KV_EVENTS = Capability(
     "LMCache: KV-cache events",
     None,
@@ -34,16 +38,17 @@ def of_server(url: str, otlp: str, metrics: Collection[str]) -> tuple[Capability
     """The table of a server of its own. otlp: address where it could send to."""
     here = receiver(url, otlp)
     told = any(name.startswith("lmcache.") for name in metrics)
+    flag = "" if told else _ELSEWHERE
     return (
         Capability(
             "metrics",
             told,
             "at /metrics" if told else "none here: on a port of their own (9090), or sent over OTLP",
-            "" if told else "hitmap attach http://SERVER:9090 (--prometheus-port), without --otlp-endpoint",
+            flag,
         ),
-        _counter(metrics, "tokens looked up and found", "lmcache.lookup.hit_tokens"),
-        _tiers(metrics),
-        _counter(metrics, "what L1 reads, writes and evicts (chunks)", "lmcache.host.read_chunks"),
+        _counter(metrics, "tokens looked up and found", "lmcache.lookup.hit_tokens", flag),
+        _tiers(metrics, flag),
+        _counter(metrics, "what L1 reads, writes and evicts (chunks)", "lmcache.host.read_chunks", flag),
         Capability(
             "spans of lookups, loads and writes",
             None,
@@ -59,13 +64,15 @@ def of_server(url: str, otlp: str, metrics: Collection[str]) -> tuple[Capability
     )
 
 
-def _tiers(metrics: Collection[str]) -> Capability:
+def _tiers(metrics: Collection[str], flag: str) -> Capability:
     signal = "hits by tier (host, remote)"
     if "lmcache.lookup.host_tokens" in metrics:
         return Capability(signal, True, "counters, in tokens")
-    return Capability(signal, False, "not exposed", "a newer LMCache")
+    return Capability(signal, False, "not exposed", flag or "a newer LMCache")
 
 
-def _counter(metrics: Collection[str], signal: str, metric: str) -> Capability:
-    seen = metric in metrics
-    return Capability(signal, seen, "counted" if seen else "no such metric yet")
+def _counter(metrics: Collection[str], signal: str, metric: str, flag: str = "") -> Capability:
+    """flag: what opens the metrics, empty where they are there: then nothing but a first count is wanting."""
+    if metric in metrics:
+        return Capability(signal, True, "counted")
+    return Capability(signal, False, "no metrics here" if flag else "it appears with the first count", flag)

@@ -157,7 +157,9 @@ def _host(e: Evidence) -> Capability:
         return Capability(signal, True, "counters of tokens, bytes and time")
     if e.info.get("enable_hierarchical_cache"):
         flag = "" if e.samples else "--enable-metrics"
-        return Capability(signal, False, "enable_hierarchical_cache, but nothing counted yet", flag)
+        return Capability(
+            signal, False, "enable_hierarchical_cache: the counters come with the first load", flag
+        )
     seen = False if e.info or e.samples else None
     flag = e.flag("enable_hierarchical_cache", "--enable-hierarchical-cache")
     return Capability(signal, seen, "no host tier that counts", flag)
@@ -171,7 +173,7 @@ def _storage(e: Evidence) -> Capability:
     if backend:
         flag = "" if e.samples else "--enable-metrics"
         return Capability(
-            signal, False, f"backend {str(backend)[:_MOST_CHARS]}, but nothing counted yet", flag
+            signal, False, f"backend {str(backend)[:_MOST_CHARS]}: the counters come with the first use", flag
         )
     seen = False if e.info or e.samples else None
     flag = "--enable-hierarchical-cache --hicache-storage-backend BACKEND"
@@ -184,7 +186,9 @@ def _queue(e: Evidence) -> Capability:
     if "queue_time" in e.metrics:
         return Capability(signal, True, f"queue time as a histogram; {spans}")
     if e.samples:
-        return Capability(signal, False, f"no queue-time histogram so far; {spans}")
+        return Capability(
+            signal, False, f"no queue-time histogram: newer ones have it with the first request; {spans}"
+        )
     return Capability(signal, False, f"no metrics; {spans}", "--enable-metrics")
 
 

@@ -12,6 +12,7 @@ from collector.prometheus import Exposition, parse
 
 _BACKEND = "nv_trt_llm_"
 _SERVER = "nv_inference_"
+_INSTEAD = "trtllm-serve in its place"
 
 
 def canonical_names(exposed: Iterable[str]) -> Mapping[str, Metric]:
@@ -62,36 +63,46 @@ def _facts(exposition: Exposition) -> dict[str, str]:
 
 
 def _capabilities(url: str, has_metrics: bool, backend: bool, metrics: set[str]) -> tuple[Capability, ...]:
+    unseen, flag = "not exposed", "a newer tensorrtllm_backend"
     if not has_metrics:
+        unseen = "this is the port of its API; metrics are on another"
         flag = f"hitmap attach http://{urlsplit(url).hostname}:8002 (--metrics-port, --allow-metrics=true)"
-        first = Capability("metrics", False, "this is the port of its API; metrics are on another", flag)
+        first = Capability("metrics", False, unseen, flag)
     elif backend:
         first = Capability("metrics", True, "nv_trt_llm_ and nv_inference_ families")
     else:
         first = Capability(
             "metrics", True, "nv_inference_ families only: no TensorRT-LLM backend tells of itself"
         )
+        flag = "a model of the tensorrtllm backend"
     blocks = "kv_cache.used_blocks" in metrics
     moved = "kv_transfer.requests" in metrics
     return (
         first,
-        Capability("KV blocks in use", blocks, "gauges, in blocks" if blocks else "not exposed"),
+        _seen_or("KV blocks in use", blocks, "gauges, in blocks", unseen, flag),
         Capability(
             "prefix-cache hits",
             False,
             "the backend does not count reused and missed blocks here (tensorrtllm_backend issue 537): "
             "a gain from reuse shows in no number of Triton's",
-            "trtllm-serve in its place, or a log of the responses (hitmap attach --log FILE)",
+            f"{_INSTEAD}, or a log of the responses (hitmap attach --log FILE)",
         ),
+        _seen_or("KV moved between workers", moved, "counters, ms and requests", unseen, flag),
         Capability(
-            "KV moved between workers", moved, "counters, ms and requests" if moved else "not exposed"
+            "cached tokens by request",
+            False,
+            "neither in metrics nor in responses of the backend: no option opens them",
+            _INSTEAD,
         ),
-        Capability("cached tokens by request", False, "neither in metrics nor in responses of the backend"),
         Capability(
             "latency by layer",
             False,
             "Triton's queue time ends where the backend's queue begins; prefill and decode are not told apart",
             "a request log of the client (hitmap attach --log FILE) gives time to first token and end",
         ),
-        Capability("KV-cache events", False, "not to be had through Triton"),
+        Capability("KV-cache events", False, "not to be had through Triton: no option opens them", _INSTEAD),
     )
+
+
+def _seen_or(signal: str, seen: bool, evidence: str, unseen: str, flag: str) -> Capability:
+    return Capability(signal, True, evidence) if seen else Capability(signal, False, unseen, flag)

@@ -12,6 +12,7 @@ from collector.metric import version_key
 from collector.prometheus import Exposition
 
 _FINE_BUCKETS_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60]
+_STATS = "start it without --disable-log-stats"
 _COARSE_S = 0.1  # a cache that saves less than the lowest bucket does not show in the histogram
 
 
@@ -68,7 +69,14 @@ def capabilities(evidence: Evidence) -> tuple[Capability, ...]:
         _load_time(evidence),
         _lifetime(evidence),
         _histograms(evidence),
-        _by_metric(evidence, "preemptions", "preemptions", ""),
+        _by_metric(evidence, "preemptions", "preemptions", _STATS),
+        Capability(
+            "tokens and time of each step",
+            None,
+            "in its log, which this cannot see; without the option the log tells statistics every ten seconds, resets"
+            " of the cache and aborted requests",
+            "--enable-logging-iteration-details, and hitmap attach --server-log FILE",
+        ),
         Capability(
             "requests the client gave up",
             False,
@@ -80,7 +88,7 @@ def capabilities(evidence: Evidence) -> tuple[Capability, ...]:
 
 def _metrics(e: Evidence) -> Capability:
     count = sum(sample.name.startswith("vllm:") for sample in e.exposition.samples)
-    flag = "" if count else "start it without --disable-log-stats"
+    flag = "" if count else _STATS
     return Capability("metrics", bool(count), f"{count} vllm: samples at /metrics", flag)
 
 
@@ -143,7 +151,7 @@ def _external(e: Evidence) -> Capability:
     signal = "hits beyond the device (KV connector)"
     if "external_cache.query_tokens" not in e.metrics:
         return Capability(
-            signal, False, "no such counter", "" if e.at_least("0.12") else "vLLM 0.12 or newer"
+            signal, False, "no such counter", _STATS if e.at_least("0.12") else "vLLM 0.12 or newer"
         )
     asked = sum(s.value for s in e.exposition.samples if s.name == "vllm:external_prefix_cache_queries_total")
     return Capability(
@@ -154,9 +162,11 @@ def _external(e: Evidence) -> Capability:
 
 
 def _load_time(e: Evidence) -> Capability:
+    signal = "time to load KV from host or disk"
     if "kv_load.time" in e.metrics:
-        return Capability("time to load KV from host or disk", True, "offload counters")
-    return Capability("time to load KV from host or disk", False, "no offload tier that counts", "")
+        return Capability(signal, True, "offload counters")
+    flag = e.flag("--kv-offloading-size GIB --kv-offloading-backend native", "0.12")
+    return Capability(signal, False, "no offload tier that counts", flag)
 
 
 def _lifetime(e: Evidence) -> Capability:
@@ -173,7 +183,7 @@ def _histograms(e: Evidence) -> Capability:
     texts = {dict(sample.labels).get("le", "") for sample in e.exposition.samples if sample.name == prefix}
     bounds = [float(text) for text in texts if text.replace(".", "", 1).isdecimal()]
     if not bounds:
-        return Capability(signal, False, "not exposed", "" if e.at_least("0.7") else "vLLM 0.7 or newer")
+        return Capability(signal, False, "not exposed", _STATS if e.at_least("0.7") else "vLLM 0.7 or newer")
     lowest = min(bounds)
     evidence = f"lowest bucket {lowest:g} s"
     if lowest <= _COARSE_S:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from collector.dialects.vllm.offload import OFFLOAD
 from collector.metric import PROCESS, Metric, Trap, row
 
 _TRAP_REQUEUED = Trap(
@@ -97,10 +98,7 @@ METRICS: tuple[Metric, ...] = (
     _m("kv_block.reuse_gap", "histogram", "s", "Between two uses, sampled", "kv_block_reuse_gap_seconds"),
     _m("mm_cache.query_items", "counter", "items", "Images and the like looked up", "mm_cache_queries"),
     _m("mm_cache.hit_items", "counter", "items", "Images and the like found", "mm_cache_hits"),
-    _m("kv_load.bytes", "counter", "bytes", "Loaded from the offload tier", "kv_offload_load_bytes"),
-    _m("kv_load.time", "counter", "s", "Spent on loading from the offload tier", "kv_offload_load_time"),
-    _m("kv_store.bytes", "counter", "bytes", "Written to the offload tier", "kv_offload_store_bytes"),
-    _m("kv_store.time", "counter", "s", "Spent on writing to the offload tier", "kv_offload_store_time"),
+    *OFFLOAD,
     # tokens
     _m("prompt_tokens", "counter", "tokens", "Prompt tokens, cached ones included", "prompt_tokens"),
     _m(

@@ -24,6 +24,8 @@ class Stub(NamedTuple):
 
 STUBS = (
     Stub("vLLM", "vllm", vllm.recorded),
+    Stub("vLLM with an offload tier", "vllm", vllm.offloading),
+    Stub("vLLM, V0", "vllm", vllm.v0),
     Stub("llama.cpp", "llama_cpp", llama_cpp.new),
     Stub("llama.cpp, nothing switched on", "llama_cpp", llama_cpp.bare),
     Stub("llama.cpp, old", "llama_cpp", llama_cpp.old),
