@@ -21,7 +21,6 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from collector.http_door import HttpDoor
 from collector.otlp import listen
 from collector.otlp_body import ENCODINGS, decompressed
 from collector.otlp_check import MalformedError
@@ -38,12 +37,14 @@ from collector.otlp_intake import (
 from collector.otlp_json import TIMES_THE_TEXT, from_message, is_too_fine, to_protobuf
 from collector.sink import Backpressure, Sink
 from collector.tally import Tally
+from store.http_door import HttpDoor
 
 log = logging.getLogger(__name__)
 
 WORKERS = 2
 BODIES = 8  # of `message_bytes`: what all bodies under way may hold together
 BUSY_S = 1.0
+BODY_S = 30.0  # for a body to come
 DRAINED_BYTES = 64 << 20  # of a refused body: a sender that is still sending does not read the answer
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -126,7 +127,7 @@ class OtlpHttpReceiver:
         self._hosts = None if token else LOOPBACK_NAMES | {host}
         self.port: int = listener.getsockname()[1]
         self.endpoint = f"{host}:{self.port}"
-        self._door = HttpDoor(self._serve, listener)
+        self._door = HttpDoor(self._serve, listener, body_s=BODY_S)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="otlp-http")
         self._json = Lock()  # one at a time: it takes many times the bytes of the text
         self.held_bytes = 0  # of bodies, received and not done with

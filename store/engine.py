@@ -28,6 +28,7 @@ import chdb
 from store.errors import EngineError
 from store.handles import Handle, Pool, Statement
 from store.right_results import RIGHT_RESULTS
+from store.statement_kind import selects
 
 READER_HANDLES = 6
 WRITER_HANDLES = 4
@@ -42,8 +43,6 @@ STREAMABLE = frozenset(
 KEPT_BYTES = 1 << 30  # of a result in a file
 STOP_TRIES, STOP_WAIT_S = 100, 0.05
 
-# the only statements that can be streamed
-SELECT = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*+(SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
 _SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FORMATS = "SELECT name FROM system.formats WHERE is_output"
 
@@ -178,7 +177,7 @@ class Engine:
         bound, statement = dict(params or {}), statement or Statement()
         output_format = self.output_format(output_format)
         with self._handle(writer, database, settings or {}) as handle, statement.on(handle):
-            if not SELECT.match(sql):
+            if not selects(sql):
                 result = handle.connection.query(sql, output_format, params=bound)
                 statement.add(result)
                 yield result.bytes()

@@ -17,5 +17,14 @@ class EngineError(Exception):
     @classmethod
     def of(cls, error: Exception) -> EngineError:
         """The engine's own code and words out of what the binding raised."""
-        found = _CODE.search(str(error))
-        return cls(int(found[1]), found[2].strip()) if found else cls(1002, str(error), "UNKNOWN_EXCEPTION")
+        text = _words(error)
+        found = _CODE.search(text)
+        return cls(int(found[1]), found[2].strip()) if found else cls(1002, text, "UNKNOWN_EXCEPTION")
+
+
+def _words(error: Exception) -> str:
+    """The binding fails on words that quote bytes which are no text; they are in what it raises."""
+    for cause in (error, error.__cause__):
+        if isinstance(cause, UnicodeDecodeError):
+            return bytes(cause.object).decode(errors="replace")
+    return str(error)

@@ -22,6 +22,7 @@ from store.errors import EngineError
 
 DEADLINE = "max_execution_time"
 FILTERS = "additional_table_filters"
+MOST_DIGITS = 40  # of a number that is looked at; Python makes no int of some thousand
 BAD_ARGUMENTS = 36  # what parseQueryToJSON answers to a valid statement that it has no JSON for
 
 # nobody asked for that
@@ -91,7 +92,8 @@ class Guard:
     def check_setting(self, name: str, value: Any) -> None:
         """Raise EngineError unless a reader may give this setting this value (None: its default)."""
         if name in self._at_most:
-            if not str(value).isdecimal() or not 0 < int(value) <= self._at_most[name]:
+            text = str(value)
+            if not (text.isdecimal() and len(text) < MOST_DIGITS and 0 < int(text) <= self._at_most[name]):
                 refuse(f"a reader may set {name} from 1 to {self._at_most[name]}")
         elif not lists.SETTING.fullmatch(name):
             refuse(f"a reader may not change the setting {name}")

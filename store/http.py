@@ -17,7 +17,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from starlette.applications import Starlette
@@ -30,19 +30,21 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from store.embedded import Owner
-from store.engine import SELECT, Blocks, Engine
+from store.engine import Blocks, Engine
 from store.errors import EngineError
 from store.guard import Guard, check_database, refuse
 from store.handles import Statement
-from store.http_answer import Answer, Encoding, completed, error_answer, progress_headers, started
-from store.http_body import decode_body, receive_body
+from store.http_answer import Answer, Encoding, completed, error_answer, progress_headers, started, told
+from store.http_body import Bodies, decode_body
 from store.http_call import Call, read_call, read_credentials
 from store.native import CUSTOM_SERIALIZATION_REVISION, protocol_blocks
 from store.running import Running
+from store.statement_kind import selects
 
 WRITER = "writer"
 WRITER_BODY_BYTES = 512 << 20
 READER_BODY_BYTES = 1 << 20
+WRITER_BODIES_BYTES, READER_BODIES_BYTES = 1 << 30, 64 << 20  # of all bodies under way together
 # A page in a browser must not reach the store by a host name of its own that resolves to this machine.
 HOSTS = ["127.0.0.1", "localhost"]
 
@@ -65,6 +67,7 @@ class Interface:
         self._database = database
         self._guard = Guard(self._ask, engine.limits.of_a_reader)
         self._running = Running(engine)
+        self._bodies = {True: Bodies(WRITER_BODIES_BYTES), False: Bodies(READER_BODIES_BYTES)}  # by_writer
         # a thread of its own: those of the pool may all wait for what is to be stopped
         self._stopper = ThreadPoolExecutor(1, "stopper")
         self.app = Starlette(
@@ -77,7 +80,9 @@ class Interface:
         )
 
     def _ask(self, sql: str) -> str:
-        return b"".join(self._engine.query(sql, "TSVRaw", database=self._database)).decode()
+        # bytes that are no text are in names and values alone, and no name known to the guard has any
+        text = b"".join(self._engine.query(sql, "TSVRaw", database=self._database))
+        return text.decode(errors="replace")
 
     async def _ok(self, _: Request) -> Response:
         return PlainTextResponse(
@@ -87,20 +92,22 @@ class Interface:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request for /."""
         exchange = _Exchange(Request(scope, receive), self._owner.display_name)
-        try:
-            exchange.statement.by_writer = writer = self._is_writer(exchange.request)
-            body = await receive_body(exchange.request, WRITER_BODY_BYTES if writer else READER_BODY_BYTES)
-        except ClientDisconnect:
-            return
-        except EngineError as error:
-            await exchange.refused(error)(scope, receive, send)
-            return
-        async with self._stopped_when_left(receive, exchange.statement):
+        async with AsyncExitStack() as held:
             try:
-                answer = await run_in_threadpool(self._answer, exchange, body)
-                await answer(scope, receive, send)
-            finally:
-                self._running.remove(exchange.statement)
+                exchange.statement.by_writer = writer = self._is_writer(exchange.request)
+                bodies, most = self._bodies[writer], _most_bytes(writer)
+                body = await held.enter_async_context(bodies.received(exchange.request, most))
+            except ClientDisconnect:
+                return
+            except Exception as error:
+                await exchange.refused(error)(scope, receive, send)
+                return
+            async with self._stopped_when_left(receive, exchange.statement):
+                try:
+                    answer = await run_in_threadpool(self._answer, exchange, body)
+                    await answer(scope, receive, send)
+                finally:
+                    self._running.remove(exchange.statement)
 
     def _is_writer(self, request: Request) -> bool:
         user, password = read_credentials(request)
@@ -119,7 +126,7 @@ class Interface:
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            if not statement.by_writer or SELECT.match(statement.sql):
+            if not statement.by_writer or selects(statement.sql):
                 await asyncio.get_running_loop().run_in_executor(self._stopper, self._engine.stop, statement)
 
         watcher = asyncio.create_task(watch())
@@ -136,7 +143,7 @@ class Interface:
                 body,
                 exchange.request.headers.get("content-encoding", "identity"),
                 exchange.says("decompress"),
-                WRITER_BODY_BYTES if writer else READER_BODY_BYTES,
+                _most_bytes(writer),
             )
             call = read_call(exchange.request, body, self._database)
             if not call.sql:
@@ -148,7 +155,7 @@ class Interface:
             if not writer:
                 return self._query(self._permitted(call), exchange, writer=False)
             return self._write(call, exchange)
-        except EngineError as error:
+        except Exception as error:
             return exchange.refused(error)
 
     def _permitted(self, call: Call) -> Call:
@@ -232,9 +239,13 @@ class _Exchange:
         """Whether a switch of the URL is on."""
         return self.request.query_params.get(name, "").lower() in ("1", "true")
 
-    def refused(self, error: EngineError) -> Response:
+    def refused(self, error: Exception) -> Response:
         """The answer to a statement that has no result."""
-        return error_answer(error, self.encoding, self.headers)
+        return error_answer(told(error), self.encoding, self.headers)
+
+
+def _most_bytes(writer: bool) -> int:
+    return WRITER_BODY_BYTES if writer else READER_BODY_BYTES
 
 
 def _number(text: str | None, default: int) -> int:

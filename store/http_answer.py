@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import secrets
 import sys
@@ -32,6 +33,8 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+
+log = logging.getLogger(__name__)
 
 STATUS_OF_CODE = {
     36: 400,
@@ -160,11 +163,19 @@ class Answer(Response):
         """The blocks, and after them why they end too early."""
         try:
             yield from self._blocks
-        except EngineError as error:
-            self._failed = error
-            message = f"{error}\n"
+        except Exception as error:
+            self._failed = told(error)
+            message = f"{self._failed}\n"
             size = len(message.encode())
             yield f"\r\n__exception__\r\n{self._tag}\r\n{message}{size} {self._tag}\r\n__exception__\r\n".encode()
+
+
+def told(error: Exception) -> EngineError:
+    """What the client is told of `error`: ClickHouse's own words, or, of a failure of ours, that the log knows."""
+    if isinstance(error, EngineError):
+        return error
+    log.error("a statement failed in the store itself", exc_info=error)
+    return EngineError(1002, "the store failed; its log says why", "UNKNOWN_EXCEPTION")
 
 
 def error_answer(error: EngineError, encoding: Encoding, headers: dict[str, str]) -> Response:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import sys
 import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -25,14 +27,34 @@ _CHUNK = (
 )  # what a decompressor is given at once: it copies what is left of it at the end of each frame
 
 
-async def receive_body(request: Request, most_bytes: int) -> bytes:
-    """The body as sent; raises EngineError when it has more than `most_bytes`."""
-    body = io.BytesIO()  # grows in place and gives its bytes away: a join would take them twice
-    async for part in request.stream():
-        if body.tell() + len(part) > most_bytes:
-            raise _too_large(f"{most_bytes} bytes")
-        body.write(part)
-    return body.getvalue()
+class Bodies:
+    """What the bodies under way hold together, in bytes. For the one event loop that receives them."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._room = most_bytes
+
+    @asynccontextmanager
+    async def received(self, request: Request, most_bytes: int) -> AsyncIterator[bytes]:
+        """The body as sent, which counts as held within the context.
+
+        Raises EngineError when it has more than `most_bytes`, or there is no room for it beside the others.
+        """
+        body = io.BytesIO()  # grows in place and gives its bytes away: a join would take them twice
+        held = 0
+        try:
+            async for part in request.stream():
+                held += len(part)
+                self._room -= len(part)
+                if held > most_bytes:
+                    raise _too_large(f"{most_bytes} bytes")
+                if self._room < 0:
+                    raise EngineError(
+                        202, "too many bodies at once; try again later", "TOO_MANY_SIMULTANEOUS_QUERIES"
+                    )
+                body.write(part)
+            yield body.getvalue()
+        finally:
+            self._room += held
 
 
 def decode_body(body: bytes, encoding: str, blocks: bool, most_bytes: int) -> bytes:

@@ -19,6 +19,7 @@ from email.policy import HTTP
 from starlette.requests import Request
 
 from store.errors import EngineError
+from store.statement_kind import without_texts
 
 # Parameters that belong to the transport, not to the engine.
 TRANSPORT = frozenset(
@@ -51,12 +52,6 @@ TRANSPORT = frozenset(
     }
 )
 
-# What is no statement but may look like one: comments, texts, quoted names, heredocs.
-_OPAQUE = re.compile(
-    r"--[^\n]*|/\*.*?(?:\*/|$)|#[ !][^\n]*|'(?:[^'\\]|\\.)*+'?|`(?:[^`\\]|\\.)*+`?|\"(?:[^\"\\]|\\.)*+\"?"
-    r"|\$(\w*)\$.*?(?:\$\1\$|$)",
-    re.DOTALL,
-)
 # An INSERT whose data stands apart: neither SELECT nor VALUES before its FORMAT.
 _COMMENTS = rb"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*"
 _INSERT_HEAD = re.compile(
@@ -65,7 +60,6 @@ _INSERT_HEAD = re.compile(
 )
 _INSERT_HEAD_BYTES = 65536
 MAX_FORMAT_CLAUSE = 8192
-MAX_LEXED = 1 << 20  # longer ones are INSERTs with their values
 _TRAILING_FORMAT = re.compile(r"\bFORMAT\s++(\w++)\s*+(?:SETTINGS\s[^;]*+)?$", re.IGNORECASE)
 
 
@@ -146,9 +140,7 @@ def _form_fields(content_type: str, body: bytes) -> dict[str, str]:
 
 def _cut_format(sql: str) -> tuple[str, str]:
     """A statement without the output format that it names at its end, and that format."""
-    bare = sql
-    if len(sql) <= MAX_LEXED:
-        bare = _OPAQUE.sub(lambda found: " " * len(found[0]), sql).rstrip()
+    bare = without_texts(sql).rstrip()
     # only the end is looked at: the search is quadratic
     found = _TRAILING_FORMAT.search(bare, max(0, len(bare) - MAX_FORMAT_CLAUSE))
     return (f"{sql[: found.start()]} {sql[found.end(1) :]}", found[1]) if found else (sql, "")

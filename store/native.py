@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
-from store.engine import SELECT, Blocks
+from store.engine import Blocks
 from store.errors import EngineError
+from store.statement_kind import selects, shows
 
 CUSTOM_SERIALIZATION_REVISION = (
     54454  # from this one on a column says whether its serialisation is a special one
@@ -35,8 +36,12 @@ Column = tuple[str, str]  # name, type
 def protocol_blocks(sql: str, run: Run) -> Blocks:
     """The result of `sql` in Native format for a client of revision 54454 or later; raises EngineError as `run` does.
 
-    An empty result has no block, as in ClickHouse over HTTP.
+    An empty result has no block, as in ClickHouse over HTTP. A statement that may change something runs once, and has
+    no result; one that shows something may run twice, the first time for the names and types of its columns.
     """
+    if not selects(sql) and not shows(sql):
+        yield from run(sql, "Null")
+        return
     heads = [_text(name) + _text(type_name) + _PLAIN_SERIALIZATION for name, type_name in _columns(sql, run)]
     with closing(run(sql, "Buffers")) as chunks:
         for chunk in chunks:
@@ -55,7 +60,7 @@ def protocol_blocks(sql: str, run: Run) -> Blocks:
 
 
 def _columns(sql: str, run: Run) -> list[Column]:
-    if SELECT.match(sql):
+    if selects(sql):
         described = _json(run(f"DESCRIBE TABLE (\n{sql}\n)", "JSONCompact"))["data"]
         return [(name, type_name) for name, type_name, *_ in described]
     return [(column["name"], column["type"]) for column in _json(run(sql, "JSONCompact"))["meta"]]

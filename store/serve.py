@@ -30,8 +30,10 @@ from store.embedded import (
 from store.engine import Engine, Limits
 from store.errors import EngineError
 from store.http import Interface
+from store.http_door import bounded_server
 
 USERS_CHECK_S = 0.5
+BODY_S = 300.0  # of an INSERT that its client makes while sending it
 GRACE_S = 5  # for statements under way when the store is asked to stop
 
 
@@ -59,17 +61,8 @@ def serve(
     engine = _open(directory, limits)
     owner = Owner(os.getpid(), listener.getsockname()[1], _password(directory))
     try:
-        server = uvicorn.Server(
-            uvicorn.Config(
-                Interface(engine, owner, DATABASE).app,
-                http="httptools",
-                ws="none",
-                lifespan="off",
-                log_level="warning",
-                access_log=False,
-                timeout_graceful_shutdown=GRACE_S,
-            )
-        )
+        server = bounded_server(Interface(engine, owner, DATABASE).app, body_s=BODY_S)
+        server.config.timeout_graceful_shutdown = GRACE_S
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         if while_used:
             threading.Thread(target=_end_after_last_user, args=(directory, server), daemon=True).start()

@@ -22,7 +22,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from benchmarks.spans import export_request
 from cachemodel.errors import UserError
-from collector import http_door as door_module
 from collector import otlp_http
 from collector.otlp_body import MOST_MEMBERS, zstd
 from collector.otlp_http import OtlpHttpReceiver
@@ -30,7 +29,8 @@ from collector.otlp_intake import MALFORMED, Limits
 from collector.sink import Backpressure, Entry
 from collector.spool import Spool
 from collector.tally import Tally
-from tests.collector.otlp import JSON, PROTOBUF, Answer, as_json, http_door, is_served, send
+from store import http_door as door_module
+from tests.collector.otlp import JSON, PROTOBUF, Answer, as_json, http_door, send
 from tests.collector.support import wait_until
 
 SMALL = Limits(message_bytes=100_000)
@@ -116,6 +116,19 @@ def test_chunked_bodies_and_many_requests_on_one_connection(tmp_path: Path) -> N
             sender.sendall(b"0\r\n\r\n")
             assert sender.recv(4096).startswith(b"HTTP/1.1 200 OK\r\n")
     assert spool.pending() == {"traces": 100}
+
+
+@pytest.mark.parametrize("content_type", [PROTOBUF, JSON])
+def test_a_request_that_offers_http_2_is_stored_once(tmp_path: Path, content_type: str) -> None:
+    """As Java's HttpClient sends it unless told otherwise, and curl --http2."""
+    body = export_request(1, spans=5)
+    if content_type == JSON:
+        body = as_json(ExportTraceServiceRequest.FromString(body))
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2_settings": "AAMAAABkAAQBAAAA"}
+    spool = Spool(tmp_path)
+    with http_door(spool) as receiver:
+        assert send(receiver, body, content_type=content_type, **offer).status == 200
+    assert spool.pending() == {"traces": 5}
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -319,7 +332,7 @@ def test_who_does_not_go_on_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beginning: bytes
 ) -> None:
     monkeypatch.setattr(door_module, "HEAD_S", 0.2)
-    monkeypatch.setattr(door_module, "BODY_S", 0.2)
+    monkeypatch.setattr(otlp_http, "BODY_S", 0.2)
     with (
         http_door(Spool(tmp_path)) as receiver,
         socket.create_connection(("127.0.0.1", receiver.port), timeout=20) as sender,
@@ -327,32 +340,3 @@ def test_who_does_not_go_on_is_cut_off(
         sender.sendall(beginning)
         assert_cut_off(sender)
         assert send(receiver, b"").status == 200
-
-
-def test_a_head_without_end_is_cut_off(tmp_path: Path) -> None:
-    with (
-        http_door(Spool(tmp_path)) as receiver,
-        socket.create_connection(("127.0.0.1", receiver.port), timeout=20) as sender,
-    ):
-        sender.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n")
-        with contextlib.suppress(ConnectionError):
-            for i in range(10_000):
-                sender.sendall(b"X-%d: %s\r\n" % (i, b"y" * 1000))
-        assert i < 9999
-        assert_cut_off(sender)
-
-
-def test_connections_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door_module, "MOST_CONNECTIONS", 3)
-    with http_door(Spool(tmp_path)) as receiver:
-        held = [socket.create_connection(("127.0.0.1", receiver.port)) for _ in range(3)]
-        for sender in held:
-            sender.sendall(_head(0))
-            assert sender.recv(4096).startswith(b"HTTP/1.1 200")
-        with socket.create_connection(("127.0.0.1", receiver.port), timeout=20) as fourth:
-            assert_cut_off(fourth)
-        held[0].sendall(_head(0))
-        assert held[0].recv(4096).startswith(b"HTTP/1.1 200"), "those that are served stay"
-        for sender in held:
-            sender.close()
-        wait_until(lambda: is_served(receiver))

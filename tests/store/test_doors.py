@@ -20,6 +20,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError
 
 from store.client import connect
 from store.embedded import Embedded, Owner, find_owner
+from store.http_answer import told
 from tests.conftest import Database
 from tests.store.plain import post
 from tests.store.test_stopping import HOURS, running, until
@@ -197,6 +198,43 @@ def test_the_summary_and_the_progress_tell_what_was_read(empty_db: Database) -> 
 def test_a_query_id_comes_in_a_header_too(store_server: Embedded) -> None:
     answer = post(store_server.reader_dsn, "SELECT 1", {"X-ClickHouse-Query-Id": "q-2"})
     assert answer.headers["X-ClickHouse-Query-Id"] == "q-2"
+
+
+def test_a_change_over_the_native_protocol_is_carried_out_once(empty_db: Database) -> None:
+    def change(sql: str) -> None:
+        answer = post(empty_db.dsn, sql, default_format="Native", client_protocol_version="54460")
+        assert (answer.status, answer.code, answer.data) == (200, 0, b""), answer.text
+
+    def rows() -> list[tuple[int]]:
+        return empty_db.client.query("SELECT a FROM t ORDER BY a").result_rows  # type: ignore[return-value]
+
+    change("CREATE TABLE t (a UInt64) ENGINE = MergeTree ORDER BY a")
+    change("INSERT INTO t SELECT 1")
+    change("INSERT INTO t VALUES (2), (3)")
+    change('INSERT INTO t FORMAT JSONEachRow\n{"a": 4}')
+    change("WITH 5 AS x INSERT INTO t SELECT x")
+    change("/* (SELECT */ -- WITH\n INSERT INTO t SELECT 6")
+    assert rows() == [(1,), (2,), (3,), (4,), (5,), (6,)]
+    change("ALTER TABLE t ADD COLUMN b UInt8 DEFAULT 7")
+    change("ALTER TABLE t DELETE WHERE a = 1 SETTINGS mutations_sync = 1")
+    assert rows() == [(2,), (3,), (4,), (5,), (6,)]
+    change("RENAME TABLE t TO u")
+    change("RENAME TABLE u TO t")
+    change("DROP TABLE t")
+    assert post(empty_db.dsn, "SHOW TABLES").text == ""
+    failed = post(empty_db.dsn, "DROP TABLE t", default_format="Native", client_protocol_version="54460")
+    assert failed.code == 60
+
+
+def test_a_failure_of_ours_is_told_in_clickhouses_form_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failure = RuntimeError("secret")
+    error = told(failure)
+    assert (error.code, "secret" in str(error)) == (1002, False)
+    assert [record.exc_info and record.exc_info[1] for record in caplog.records] == [failure]
+    assert told(error) is error
+    assert len(caplog.records) == 1
 
 
 # -- time zones --------------------------------------------------------------------------------------------------------

@@ -177,3 +177,39 @@ def test_a_readers_memory_is_bounded_and_the_store_lives(reader: Client) -> None
     with pytest.raises(ClickHouseError, match="241"):
         reader.query("SELECT length(groupArray(repeat('x', 1000))) FROM numbers(10000000)")
     assert reader.query("SELECT 1").first_row == (1,)
+
+
+ENDLESS = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        (f"SELECT 1 SETTINGS max_threads = {ENDLESS}", SYNTAX_ERROR),
+        (f"SELECT 1 SETTINGS max_threads = {ENDLESS[:300]}", ACCESS_DENIED),
+        (f"SELECT 1 SETTINGS max_threads = '{ENDLESS}'", ACCESS_DENIED),
+        (f"SELECT 1 WHERE 0 != {ENDLESS[:300]}", 0),
+        ("SELECT max(ttft_us) FROM system", 60),
+        (r"DESCRIBE `\xff`", 60),
+        (r"SELECT * FROM `\xff`", 60),
+        (r"SELECT * FROM `\xff`.`\xff`", 81),
+        (
+            r"SELECT 1 SETTINGS additional_table_filters = {'requests': '\'\xff\' = file(\'/etc/passwd\')'}",
+            497,
+        ),
+    ],
+)
+def test_oddities_are_answered_in_clickhouses_terms(statement: str, code: int, reader_dsn: str) -> None:
+    answer = post(reader_dsn, statement)
+    assert answer.code == code, answer.text
+
+
+def test_endless_numbers_in_the_url_are_refused(reader_dsn: str) -> None:
+    for name in ("max_threads", "max_memory_usage", "max_execution_time"):
+        assert post(reader_dsn, "SELECT 1", **{name: ENDLESS}).code in (0, ACCESS_DENIED)
+    assert post(reader_dsn, "SELECT 1", max_threads=ENDLESS).code == ACCESS_DENIED
+
+
+def test_bytes_that_are_no_text_come_back_as_they_are(reader_dsn: str) -> None:
+    assert post(reader_dsn, r"SELECT '\xff'").data == b"\xff\n"
+    assert post(reader_dsn, r"SELECT 1 AS `\xff` FORMAT TSVWithNames").data == b"\xff\n1\n"
