@@ -7,21 +7,19 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
 
 import msgspec
 
 from cachemodel.errors import UserError
-from collector.detection import Detection, KvSource, Probe, Visit
+from collector.detection import Detection, Probe, Visit
 from collector.dialects.detectors import DETECTORS, KNOWN
-from collector.kv_subscriber import KvEndpoint, KvSubscriber, of_rank, publisher_connects
+from collector.kv_endpoints import kv_endpoints, not_followed, within_bounds
+from collector.kv_subscriber import KvSubscriber
 from collector.log_tail import LogTail, ServerLogTail
 from collector.resume import Stored
 from collector.scrape import Scraper, Target
 from collector.sink import Entry, Sink
-from collector.source import Source, SourceStatus, now_us
-
-_WILDCARDS = ("*", "0.0.0.0", "[::]")  # noqa: S104 - read in the server's address, not listened on
+from collector.source import WAITING, Source, SourceStatus, now_us
 
 
 def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317") -> Detection:
@@ -36,7 +34,7 @@ def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317") -> Dete
         if detection is None or address == detection.metrics_url:
             raise UserError(f"{address} wants a key (HTTP {status}): pass --api-key")
     if detection is not None:
-        return detection
+        return within_bounds(detection)
     raise UserError(
         f"{probe.url} answers, but not as a server hitmap knows ({KNOWN}): give the address its API is at, such as "
         "http://127.0.0.1:8000"
@@ -113,8 +111,11 @@ class Attachment:
             source.stop()
 
     def status(self) -> list[SourceStatus]:
-        """How each source fares."""
-        return [source.status() for source in self.sources]
+        """How each source fares, and what the server tells of that is not followed."""
+        found = [source.status() for source in self.sources]
+        if left := not_followed(self.detection, self.options):
+            found.append(SourceStatus(f"kv events {self.options.server}", WAITING, left, {}))
+        return found
 
     def __enter__(self) -> Self:
         self.start()
@@ -124,38 +125,6 @@ class Attachment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def kv_endpoints(detection: Detection, options: AttachOptions) -> list[KvEndpoint]:
-    """Where the server's KV events are to be had: as told by the options, else by the server; may be nowhere."""
-    if options.kv_events:
-        sources = [
-            KvSource(rank, of_rank(options.kv_events, rank), of_rank(options.replay, rank), "")
-            for rank in range(options.kv_ranks)
-        ]
-    else:
-        sources = list(detection.kv_sources)
-    host = urlsplit(detection.url).hostname or "127.0.0.1"
-    found = []
-    for source in sources:
-        connects = publisher_connects(source.events) if source.connects is None else source.connects
-        bind = connects if options.kv_bind is None else options.kv_bind
-        events = source.events if bind else _reachable(source.events, host)
-        found.append(
-            KvEndpoint(
-                options.server, events, _reachable(source.replay, host), bind, source.topic, source.rank
-            )
-        )
-    return found
-
-
-def _reachable(address: str, host: str) -> str:
-    """An address that a server listens on, as one that can be connected to."""
-    scheme, separator, rest = address.partition("://")
-    name, colon, port = rest.rpartition(":")
-    if scheme != "tcp" or name not in _WILDCARDS:
-        return address
-    return f"{scheme}{separator}{f'[{host}]' if ':' in host else host}{colon}{port}"
 
 
 def _aliases(options: AttachOptions) -> Entry:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from collector.fetch import FetchError, get
 from collector.prometheus import GAUGE, Exposition, Family, Labels, Sample
 from collector.scrape import Target
-from collector.series import Batch, LastSample, Resolver, SeriesTracker
+from collector.series import WINDOW, Batch, LastSample, Resolver, SeriesTracker
 from collector.sink import Sink
 from collector.source import FAILING, RUNNING, ThreadSource, now_us
 
@@ -94,7 +94,11 @@ class JsonPoller(ThreadSource):
     def _rows(self, readings: Iterable[Reading]) -> Batch:
         """The rows of all readings; each grows from the one before."""
         rows = Batch()
+        oldest_ns, newest_ns = WINDOW.bounds()
         for time_us, samples in readings:
+            if not oldest_ns <= time_us * 1000 <= newest_ns:
+                self.counts["bad_time"] += len(samples.samples)
+                continue
             batch = self._tracker.batch(samples, time_us, up=None)
             self._tracker.commit(batch)
             self.counts.update(batch.counts)

@@ -28,7 +28,7 @@ SOURCE = "kv_cache_events"
 MAX_BYTES = 64 << 20
 _MAX_WAIT_S = 60.0
 _ENTRY_ROWS = 20_000
-_COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "unknown")
+_COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "bad_time", "unknown")
 
 Positions = Callable[[int], Mapping[str, Position]]
 

@@ -27,6 +27,7 @@ from cachemodel.kv_events.media import pseudonym, tier_of
 MAX_DEPTHS = 1 << 18  # blocks whose depth is remembered, about 30 MB; the least recently stored are forgotten
 MAX_TEXT = 256  # characters of a text field; each is repeated in the row of every block
 MAX_KEYS = 1024  # of the JSON text of extra keys
+MAX_FIELDS, MAX_NAME = 32, 64  # fields that nobody knows, and characters of their names
 GROUP_SHIFT = 0x9E3779B97F4A7C15  # see `depth_key`
 _MASK = (1 << 64) - 1
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
@@ -59,17 +60,15 @@ class EventRows:
         elif isinstance(event, BlockUpdated):
             yield from self._updated(event)
         elif isinstance(event, AllBlocksCleared):
-            told = {"ownership": capped(event.ownership), "detail": detail(event.unknown)}
+            told = {"ownership": capped(event.ownership), "detail": detail({}, event.unknown)}
             yield row({"action": "cleared", **told})
         elif isinstance(event, CacheCreated):
             capacity = {"blocks_per_level": ", ".join(map(str, event.blocks_per_level[:16]))}
-            group = uint(event.group_idx, 32)
-            yield row(
-                {"action": "created", "group_idx": group, "detail": detail(capacity | dict(event.unknown))}
-            )
+            group, beside = uint(event.group_idx, 32), detail(capacity, event.unknown)
+            yield row({"action": "created", "group_idx": group, "detail": beside})
         else:
             self.counts["unknown"] += 1
-            yield row({"action": "unknown", "detail": detail({"type": event.type, **event.fields})})
+            yield row({"action": "unknown", "detail": detail({"type": event.type}, event.fields)})
 
     def _stored(self, event: BlockStored) -> Iterator[bytes]:
         group, placeholder = uint(event.group_idx, 32), event.is_placeholder
@@ -84,7 +83,7 @@ class EventRows:
                 "lora_name": capped(event.lora_name),
                 "lora_id": "" if event.lora_id is None else capped(str(event.lora_id)),
                 "token_count": _tokens_a_block(event),
-                "detail": detail(_beside(event)),
+                "detail": detail(_beside(event), event.unknown),
             }
         )
         for block, extra in zip_longest(event.block_hashes, keys):
@@ -109,7 +108,7 @@ class EventRows:
 
     def _removed(self, event: BlockRemoved) -> Iterator[bytes]:
         group = uint(event.group_idx, 32)
-        common = _rest({**_place(event.medium, event.ownership, group), "detail": detail(event.unknown)})
+        common = _rest({**_place(event.medium, event.ownership, group), "detail": detail({}, event.unknown)})
         for block in event.block_hashes:
             depth = _number(self.depths.get(depth_key(block, group)))
             yield b'"action":"removed","block":%d,"depth":%s' % (block, depth) + common
@@ -118,7 +117,7 @@ class EventRows:
         """A move is a removal and a store, so that what a medium holds follows from these two alone."""
         group = uint(event.group_idx, 32)
         known = {"block": event.block_hash, "depth": self.depths.get(depth_key(event.block_hash, group))}
-        told = detail(event.unknown)
+        told = detail({}, event.unknown)
         if event.medium_before is None and event.medium is None:
             yield row({"action": "updated", **known, "group_idx": group, "detail": told})
         for action, medium in (("removed", event.medium_before), ("stored", event.medium)):
@@ -159,15 +158,29 @@ def capped(value: str | None, limit: int = MAX_TEXT) -> str:
     return "" if value is None else value if len(value) <= limit else value[: limit - 1] + "…"
 
 
-def detail(fields: Mapping[str, Any]) -> str:
-    """JSON text of fields that have no column. Arrays and maps are told by their size: they may be token ids."""
-    told: dict[str, Any] = {}
-    for name, value in list(fields.items())[:32]:
-        if isinstance(value, list | dict):
-            told[capped(name)] = f"{len(value)} items"
-        else:
-            told[capped(name)] = value if isinstance(value, bool | int | float | None) else capped(str(value))
+def detail(known: Mapping[str, Any], unknown: Mapping[str, Any]) -> str:
+    """JSON text of fields that have no column.
+
+    What nobody knows is told by its size unless it is a number: it may be token ids, or the text of a prompt.
+    """
+    told = {name: capped(value) if isinstance(value, str) else value for name, value in known.items()}
+    for name, value in list(unknown.items())[:MAX_FIELDS]:
+        told.setdefault(capped(name, MAX_NAME), _size(value))
     return _text(told)
+
+
+def _size(value: object) -> object:
+    """A number, or how much there is of anything else."""
+    match value:
+        case bool() | int() | float() | None:
+            return value
+        case str():
+            return f"{len(value)} characters"
+        case bytes():
+            return f"{len(value)} bytes"
+        case list() | tuple() | dict():
+            return f"{len(value)} items"
+    return type(value).__name__
 
 
 def _beside(event: BlockStored) -> dict[str, Any]:
@@ -176,7 +189,7 @@ def _beside(event: BlockStored) -> dict[str, Any]:
     told["session_id"] = None if event.session_id is None else pseudonym(event.session_id)
     told["hash_bits"] = None if event.hash_bits == 64 else event.hash_bits
     told["bigram"] = event.is_bigram or None
-    return {name: value for name, value in told.items() if value is not None} | dict(event.unknown)
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _place(medium: str | None, ownership: str | None, group: int | None) -> dict[str, Any]:

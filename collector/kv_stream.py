@@ -26,6 +26,7 @@ from typing import Any
 
 from cachemodel.kv_events import BlockRemoved, BlockStored, DecodeError, KVEventBatch, decode_batch
 from collector.kv_rows import MAX_DEPTHS, EventRows, detail, row, uint
+from collector.otlp_check import Window
 from collector.sink import Entry
 
 __all__ = ["MAX_DEPTHS", "KvStream", "Message", "Order", "Position"]
@@ -33,7 +34,7 @@ __all__ = ["MAX_DEPTHS", "KvStream", "Message", "Order", "Position"]
 # Events and blocks of one message: a prompt of 256k tokens where a page is one token, as SGLang's can be.
 MAX_ROWS = 1 << 18
 _ENTRY_ROWS = 20_000
-_EARLIEST_S, _LATEST_S = 1e9, 4e9  # 2001 to 2096: outside is a broken clock
+_WINDOW = Window()  # each day is a partition, and an insert may touch no more than 1000
 
 
 class Order(Enum):
@@ -48,13 +49,14 @@ class Order(Enum):
 @dataclass(frozen=True, slots=True)
 class Message:
     """seq: its number; received and ts (when the batch was made): Unix seconds, the latter to the microsecond, as it is
-    stored; batch: None where `error` says why it cannot be read."""
+    stored; batch: None where `error` says why it cannot be read; bad_time: that is the batch's time."""
 
     seq: int
     received: float
     ts: float | None = None
     batch: KVEventBatch | None = None
     error: str = ""
+    bad_time: bool = False
 
     @classmethod
     def read(cls, seq: int, payload: bytes, received: float) -> Message:
@@ -66,8 +68,9 @@ class Message:
         blocks = sum(len(e.block_hashes) for e in batch.events if isinstance(e, BlockStored | BlockRemoved))
         if blocks + len(batch.events) > MAX_ROWS:
             return cls(seq, received, error=f"{len(batch.events)} events of {blocks} blocks are too many")
-        if not _EARLIEST_S < batch.ts < _LATEST_S:
-            return cls(seq, received, error=f"a batch made {batch.ts:g} s after 1970: the clock is wrong")
+        if not -_WINDOW.max_age_s <= batch.ts - received <= _WINDOW.max_ahead_s:
+            told = f"a batch made {batch.ts:.0f} s after 1970: too long ago, in the future, or a wrong clock"
+            return cls(seq, received, error=told, bad_time=True)
         return cls(seq, received, round(batch.ts, 6), batch)
 
 
@@ -85,7 +88,8 @@ class Position:
 class KvStream:
     """The messages of one publisher, in the order they are taken, as rows of `kv_events`.
 
-    counts: messages, duplicates, gaps, missing (messages), restarts, unreadable (messages), unknown (events).
+    counts: messages, duplicates, gaps, missing (messages), restarts, unreadable (messages), bad_time (those of
+    them whose time it is), unknown (events).
     """
 
     def __init__(self, server: str, source: str, rank: int, position: Position | None = None) -> None:
@@ -163,7 +167,8 @@ class KvStream:
     def _rows(self, message: Message) -> Iterator[bytes]:
         if message.batch is None:
             self.counts["unreadable"] += 1
-            yield row({"action": "unknown", "detail": detail({"error": message.error})})
+            self.counts["bad_time"] += message.bad_time
+            yield row({"action": "unknown", "detail": detail({"error": message.error}, {})})
             return
         for event in message.batch.events:
             yield from self._events.of(event)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 
 import zmq
@@ -23,12 +24,13 @@ from collector.source import FAILING, RUNNING, WAITING, ThreadSource
 
 _BURST = 256  # messages that go to the sink together
 _POLL_MS = 200
+_MOST_SOCKETS = 8192  # of the process; ZeroMQ's own limit is 1023
 _QUEUE = 10_000  # messages that may wait in the socket; what is dropped beyond that is replayed
 _MAX_MESSAGE = 16 << 20  # bytes of a frame; ZeroMQ drops the connection of who sends more
 _END = b"\xff" * 8
 _CONNECT_S = 1.0  # within which a replay socket must be connected, if there is one
 _LONGEST_PAUSE_S = 300.0
-_COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "unknown")
+_COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "bad_time", "unknown")
 
 Positions = Callable[[], Mapping[str, Position]]
 
@@ -67,7 +69,16 @@ def publisher_connects(endpoint: str, *, bind: bool | None = None, any_ipv4_bind
 def of_rank(endpoint: str, rank: int) -> str:
     """The endpoint of a data-parallel rank: the port grows by the rank."""
     host, colon, port = endpoint.rpartition(":")
-    return f"{host}{colon}{int(port) + rank}" if rank and port.isdigit() else endpoint
+    is_number = port.isascii() and port.isdigit() and len(port) <= 5
+    return f"{host}{colon}{int(port) + rank}" if rank and is_number else endpoint
+
+
+@cache
+def _context() -> zmq.Context[zmq.Socket[bytes]]:
+    """What all subscribers share: each context costs threads and files, and ZeroMQ aborts where those run out."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.max_sockets = _MOST_SOCKETS
+    return context
 
 
 class KvSubscriber(ThreadSource):
@@ -81,11 +92,12 @@ class KvSubscriber(ThreadSource):
         super().__init__(
             f"kv events {endpoint.server}" + (f" rank {endpoint.rank}" if endpoint.rank else ""), sink
         )
-        self._endpoint = endpoint
+        self.endpoint = endpoint
+        self.context = _context()
         self._ask_positions = positions
         self._positions: Mapping[str, Position] = {}
         self._streams: dict[str, KvStream] = {}
-        self._context = zmq.Context()
+        self._close: Callable[[], None] = lambda: None
         self._caught_up = False
         self._pause_s, self._ask_after = (
             0.0,
@@ -94,27 +106,28 @@ class KvSubscriber(ThreadSource):
 
     def start(self) -> None:
         """Open the sockets and begin. Raises UserError where the address cannot be used."""
-        self._events = self._open(zmq.SUB, self._endpoint.events, self._endpoint.bind)
-        self._events.subscribe(self._endpoint.topic)
-        self.tell(WAITING, f"no event yet on {self._endpoint.events}")
+        self._events = self._open(zmq.SUB, self.endpoint.events, self.endpoint.bind)
+        self._close = partial(self._events.close, linger=0)
+        self._events.subscribe(self.endpoint.topic)
+        self.tell(WAITING, f"no event yet on {self.endpoint.events}")
         super().start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         super().stop(timeout_s)
         if not self._thread.is_alive():
-            self._context.destroy(linger=0)
+            self._close()
 
     def work(self) -> None:
         if not self._caught_up:
             self._caught_up = True
             self._positions = self._ask_positions()
             start = min((position.seq for position in self._positions.values()), default=0)
-            self._deliver_all(self._catch_up(start, self._endpoint.topic or None))
+            self._deliver_all(self._catch_up(start, self.endpoint.topic or None))
         if self._events.poll(_POLL_MS):
             self._deliver_all(self._live())
 
     def _open(self, kind: int, address: str, bind: bool) -> zmq.Socket[bytes]:
-        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        socket: zmq.Socket[bytes] = self.context.socket(kind)
         socket.setsockopt(zmq.RCVHWM, _QUEUE)
         socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE)
         socket.setsockopt(zmq.LINGER, 0)
@@ -144,10 +157,12 @@ class KvSubscriber(ThreadSource):
         detail = f"{totals['messages']} messages, last number {max(s.last for s in self._streams.values())}"
         if totals["missing"]:
             detail += f", {totals['missing']} missing" + (
-                "" if self._endpoint.replay else " (no replay socket given)"
+                "" if self.endpoint.replay else " (no replay socket given)"
             )
+        if totals["bad_time"]:
+            detail += f", {totals['bad_time']} left out whose time is long ago or in the future"
         if self._pause_s:
-            detail += f"; {self._endpoint.replay} does not answer: what is missed is not replayed"
+            detail += f"; {self.endpoint.replay} does not answer: what is missed is not replayed"
         self.tell(RUNNING, detail)
 
     # -- messages
@@ -182,7 +197,7 @@ class KvSubscriber(ThreadSource):
     def _stream(self, topic: str) -> KvStream:
         stream = self._streams.get(topic)
         if stream is None:
-            endpoint = self._endpoint
+            endpoint = self.endpoint
             stream = KvStream(endpoint.server, topic, endpoint.rank, self._positions.get(topic))
             self._streams[topic] = stream
         return stream
@@ -195,7 +210,7 @@ class KvSubscriber(ThreadSource):
         start: 0 or the last message taken, so that the first reply tells whether the publisher is still the same;
         topic: that of replies without one, None where no message told it yet: they are left for later.
         """
-        if not self._endpoint.replay:
+        if not self.endpoint.replay:
             return
         if time.monotonic() < self._ask_after:
             self.counts["replays_put_off"] += 1
@@ -207,9 +222,9 @@ class KvSubscriber(ThreadSource):
             self._pause_s = 0.0
         except TimeoutError:
             self.counts["replays_unanswered"] += 1
-            self._pause_s = min(2 * self._pause_s or self._endpoint.replay_pause_s, _LONGEST_PAUSE_S)
+            self._pause_s = min(2 * self._pause_s or self.endpoint.replay_pause_s, _LONGEST_PAUSE_S)
             self._ask_after = time.monotonic() + self._pause_s
-            self.tell(FAILING, f"{self._endpoint.replay} does not answer: what was missed cannot be replayed")
+            self.tell(FAILING, f"{self.endpoint.replay} does not answer: what was missed cannot be replayed")
 
     def _take_replay(self, start: int, topic: str | None) -> Generator[Entry, None, int | None]:
         """One request's entries. Returns the message to ask from again, None when all is here."""
@@ -237,7 +252,7 @@ class KvSubscriber(ThreadSource):
     def _replay(self, start: int) -> Iterator[tuple[str | None, Message]]:
         """Ask for the messages from `start` on. Raises TimeoutError where the end marker does not come."""
         self.counts["replays"] += 1
-        socket = self._open(zmq.DEALER, self._endpoint.replay, bind=False)
+        socket = self._open(zmq.DEALER, self.endpoint.replay, bind=False)
         try:
             self._ask(socket, start)
             while self._answers(socket):
@@ -254,7 +269,7 @@ class KvSubscriber(ThreadSource):
 
     def _ask(self, socket: zmq.Socket[bytes], start: int) -> None:
         """Send a request. Raises TimeoutError where nobody is there to take it."""
-        socket.setsockopt(zmq.SNDTIMEO, int(1000 * min(_CONNECT_S, self._endpoint.replay_timeout_s)))
+        socket.setsockopt(zmq.SNDTIMEO, int(1000 * min(_CONNECT_S, self.endpoint.replay_timeout_s)))
         try:
             socket.send_multipart([b"", start.to_bytes(8, "big")])
         except zmq.Again:
@@ -262,7 +277,7 @@ class KvSubscriber(ThreadSource):
 
     def _answers(self, socket: zmq.Socket[bytes]) -> bool:
         """Wait for a message. False when the source is stopped, TimeoutError when none comes."""
-        deadline = time.monotonic() + self._endpoint.replay_timeout_s
+        deadline = time.monotonic() + self.endpoint.replay_timeout_s
         while not self._stopping.is_set():
             if socket.poll(_POLL_MS):
                 return True

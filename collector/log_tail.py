@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -9,13 +10,17 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from collector.detection import LineReader
+from collector.otlp_check import Window, check_logs
 from collector.request_log import MAX_LINE_BYTES, TOO_LONG, Rejected, parse_line
 from collector.sink import Entry, Sink
 from collector.source import RUNNING, WAITING, ThreadSource
 
+log = logging.getLogger(__name__)
+
 CHUNK_BYTES = 1 << 20
 POLL_S = 0.2
 CUT_OFF = "line was cut off"
+WINDOW = Window()
 _NEWEST_BYTES = 1 << 16
 
 
@@ -138,6 +143,11 @@ class _Tail(ThreadSource):
         """What the lines give."""
         raise NotImplementedError
 
+    def unreadable(self, error: Exception) -> None:
+        """Count a line that went wrong as nobody foresaw: it must not cost those around it."""
+        self.counts["unreadable"] += 1
+        log.warning("%s: a line is left out: %s: %.200s", self.name, type(error).__name__, error)
+
     def work(self) -> None:
         lines = self._log.lines()
         if lines is None:
@@ -169,9 +179,17 @@ class LogTail(_Tail):
         self._label_fields = tuple(label_fields)
 
     def entries(self, lines: list[bytes]) -> list[Entry]:
-        rows = [parse_line(line, self._server, time.time(), self._label_fields) for line in lines]
-        self.counts.update(row.reason for row in rows if isinstance(row, Rejected))
-        return [row.entry() for row in rows if not isinstance(row, Rejected)]
+        return [entry for line in lines if (entry := self._entry(line))]
+
+    def _entry(self, line: bytes) -> Entry | None:
+        try:
+            row = parse_line(line, self._server, time.time(), self._label_fields)
+            if not isinstance(row, Rejected):
+                return row.entry()
+            self.counts[row.reason] += 1
+        except Exception as error:
+            self.unreadable(error)
+        return None
 
 
 class ServerLogTail(_Tail):
@@ -205,9 +223,28 @@ class ServerLogTail(_Tail):
 
     def entries(self, lines: list[bytes]) -> list[Entry]:
         now_s = time.time()
+        try:
+            self._anchor()
+        except Exception as error:
+            self.unreadable(error)
+        return [entry for line in lines for entry in self._events(line, now_s) if self._is_timely(entry)]
+
+    def _anchor(self) -> None:
         if isinstance(self._read_line, Anchored):
             newest, written_s = self._log.newest()
             self._read_line.anchor([line.decode(errors="replace") for line in newest], written_s)
-        found = [self._read_line(line.decode(errors="replace"), now_s) for line in lines]
-        self.counts["other"] += sum(not entries for entries in found)
-        return [entry for entries in found for entry in entries]
+
+    def _events(self, line: bytes, now_s: float) -> Sequence[Entry]:
+        try:
+            found = self._read_line(line.decode(errors="replace"), now_s)
+        except Exception as error:
+            self.unreadable(error)
+            return ()
+        self.counts["other"] += not found
+        return found
+
+    def _is_timely(self, entry: Entry) -> bool:
+        """Whether an event's time is one that any other log record could have."""
+        rejected = check_logs(entry.payload, WINDOW).rejected
+        self.counts["bad_time"] += rejected.total()
+        return not rejected

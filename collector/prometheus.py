@@ -49,6 +49,10 @@ _LABEL = re.compile(
 _META = re.compile(r"#[ \t]+(HELP|TYPE|UNIT)[ \t]+(\"(?:[^\"\\]|\\.)*+\"|[^ \t]+)(?:[ \t]+(.*))?")
 _ESCAPE = re.compile(r"\\(.)")
 _MAX_SHOWN = 120
+_MAX_CHARS = 8192  # of a name, and of all labels of a sample: longer ones are content
+_CACHED_CHARS = (
+    1024  # of a label text that is remembered; with the number of them it bounds the cache's memory
+)
 
 
 class Sample(NamedTuple):
@@ -147,6 +151,8 @@ def _read_sample(line: str, time_unit: float) -> Sample | None:
     if match is None or "\ufffd" in line:
         return None
     name, label_text, number, time = match.groups()
+    if len(name or "") > _MAX_CHARS or len(label_text or "") > _MAX_CHARS:
+        return None
     labels = _read_labels(label_text) if label_text else ("", ())
     if labels is None or bool(name) == bool(labels[0]):
         return None
@@ -156,12 +162,15 @@ def _read_sample(line: str, time_unit: float) -> Sample | None:
         return None
 
 
-@lru_cache(maxsize=1 << 14)
 def _read_labels(text: str) -> tuple[str, Labels] | None:
     """The metric name among the labels (the UTF-8 form; else empty), and the labels; None if malformed.
 
     A scrape repeats the label texts of the scrape before, hence the cache.
     """
+    return _short_labels(text) if len(text) <= _CACHED_CHARS else _parse_labels(text)
+
+
+def _parse_labels(text: str) -> tuple[str, Labels] | None:
     metric, position = "", 0
     labels: dict[str, str] = {}
     while position < len(text):
@@ -180,6 +189,9 @@ def _read_labels(text: str) -> tuple[str, Labels] | None:
             labels[name] = _unquote(value)
         position = match.end()
     return metric, tuple(sorted(labels.items()))
+
+
+_short_labels = lru_cache(maxsize=1 << 14)(_parse_labels)
 
 
 def _unquote(text: str) -> str:

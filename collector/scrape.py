@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from collector.fetch import FetchError, Response, get
 from collector.prometheus import Exposition, parse
-from collector.series import LastSample, Resolver, SeriesTracker
+from collector.series import Batch, LastSample, Resolver, SeriesTracker
 from collector.sink import Backpressure, Sink
 from collector.source import FAILING, RUNNING, ThreadSource, now_us
 
@@ -73,9 +73,10 @@ class Scraper(ThreadSource):
         if not exposition.whole:
             self._failed(f"the body broke off after {len(exposition.samples)} samples", at_us, exposition)
             return
-        if self._store(exposition, at_us, up=True):
+        batch = self._store(exposition, at_us, up=True)
+        if batch:
             self._failures = 0
-            self.tell(RUNNING, _summary(exposition))
+            self.tell(RUNNING, _summary(exposition, batch.counts["bad_time"]))
 
     def _read(self) -> Exposition:
         target = self._target
@@ -98,7 +99,8 @@ class Scraper(ThreadSource):
         self._failures += 1
         self.tell(FAILING, reason)
 
-    def _store(self, exposition: Exposition, at_us: int, up: bool) -> bool:
+    def _store(self, exposition: Exposition, at_us: int, up: bool) -> Batch | None:
+        """The batch that was stored, None where the sink refused it."""
         batch = self._tracker.batch(exposition, at_us, up)
         self.counts.update(batch.counts)
         entries = batch.entries()
@@ -107,9 +109,9 @@ class Scraper(ThreadSource):
         except Backpressure as full:
             self.counts["refused"] += 1
             self.tell(FAILING, str(full))
-            return False
+            return None
         self._tracker.commit(batch)
-        return True
+        return batch
 
 
 def _check(answer: Response) -> None:
@@ -123,8 +125,10 @@ def _check(answer: Response) -> None:
         raise FetchError(f"the answer is {answer.content_type}, not metrics")
 
 
-def _summary(exposition: Exposition) -> str:
+def _summary(exposition: Exposition, bad_time: int) -> str:
     text = f"{len(exposition.samples)} samples"
+    if bad_time:
+        text += f", {bad_time} left out whose time is long ago or in the future"
     if exposition.malformed:
         text += f", {exposition.malformed} malformed lines, the first: {exposition.first_malformed!r}"
     return text

@@ -12,11 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from sys import getsizeof
 from typing import Any, NamedTuple
 
 import msgspec
 
 from collector.metric import Metric, metric_of
+from collector.otlp_check import Window
 from collector.prometheus import (
     COUNTER,
     GAUGE,
@@ -37,14 +39,13 @@ Key = tuple[str, Labels]
 UP = Metric("up", GAUGE, "", "1 where the scrape came whole, else 0", ())
 
 MAX_SERIES = 100_000
+MAX_BYTES = 64 << 20
+"""Memory for the names and labels of a server's series."""
 _PROCESS_START = "process_start_time_seconds"
 # A start time that moved by less is the same start: some servers work it out anew for every scrape.
 _RESTART_TOLERANCE_S = 2.0
-_AHEAD_S = 86_400  # a server's clock may be this far ahead of ours
-_EARLIEST_US, _LATEST_US = (
-    1_000_000_000_000_000,
-    4_000_000_000_000_000,
-)  # 2001 to 2096: outside is a broken clock
+WINDOW = Window()
+"""Which times of samples are plausible: each day is a partition, and an insert may touch no more than 1000."""
 _GROWING = {
     (COUNTER, "_total"),
     *((kind, s) for kind in (HISTOGRAM, SUMMARY) for s in ("_bucket", "_sum", "_count")),
@@ -110,6 +111,7 @@ class Batch:
     counts: Counter[str] = field(default_factory=Counter)
     new: dict[Key, _Series] = field(default_factory=dict)
     seen: dict[int, _Seen] = field(default_factory=dict)
+    bytes: int = 0
     started: float | None = None
 
     def entries(self) -> list[Entry]:
@@ -125,10 +127,13 @@ class Batch:
 class SeriesTracker:
     """All series of one server."""
 
-    def __init__(self, server: str, resolve: Resolver, max_series: int = MAX_SERIES) -> None:
+    def __init__(
+        self, server: str, resolve: Resolver, *, max_series: int = MAX_SERIES, max_bytes: int = MAX_BYTES
+    ) -> None:
         self._server = server
         self._resolve = resolve
-        self._max_series = max_series
+        self._max_series, self._max_bytes = max_series, max_bytes
+        self._bytes = 0  # of the keys of what is known
         self._known: dict[Key, _Series] = {}
         self._stored: Mapping[int, LastSample] = {}
         self._started: float | None = None
@@ -155,9 +160,12 @@ class SeriesTracker:
             rules = set()  # which rank is read is decided once, when a series is new
         lowest = leaders(rules, {sample.labels for sample in exposition.samples})
         scrape = _Scrape(now_us, names, created, _is_later(batch.started, self._started), lowest)
-        latest = now_us / 1e6 + _AHEAD_S  # a time beyond is no time that `up` could be told at
-        times = [s.time_s for s in exposition.samples if s.time_s is not None and s.time_s <= latest]
-        told = max(times, default=None) if up else None
+        times = (s.time_s for s in exposition.samples if s.time_s is not None)
+        told = (
+            max((time_s for time_s in times if _is_timely(time_s * 1e6, now_us)), default=None)
+            if up
+            else None
+        )
         up_samples = () if up is None else (Sample(UP.name, (), float(up), told),)
         for sample in (*up_samples, *exposition.samples):
             family, suffix = exposition.family_of(sample.name)
@@ -168,6 +176,7 @@ class SeriesTracker:
     def commit(self, batch: Batch) -> None:
         """The sink took the batch: the next one grows from here."""
         self._known |= batch.new
+        self._bytes += batch.bytes
         for series, time_us, value, created in batch.seen.values():
             series.time_us, series.value, series.created = time_us, value, created
         if batch.started is not None:
@@ -180,15 +189,16 @@ class SeriesTracker:
         if sample.time_s is not None and not math.isfinite(sample.time_s):
             return "bad_time"
         time_us = scrape.now_us if sample.time_s is None else round(sample.time_s * 1e6)
-        if time_us > scrape.now_us + _AHEAD_S * 1e6:
-            return "bad_time"
-        if not _EARLIEST_US < time_us < _LATEST_US:
+        if not _is_timely(time_us, scrape.now_us):
             return "bad_time"
         key = (sample.name, sample.labels)
         series = self._known.get(key) or batch.new.get(key)
         if series is None:
-            if len(self._known) + len(batch.new) >= self._max_series:
+            size = _size(key)
+            is_room = self._bytes + batch.bytes + size <= self._max_bytes
+            if not is_room or len(self._known) + len(batch.new) >= self._max_series:
                 return "too_many"
+            batch.bytes += size
             metric = metric_of(scrape.names, family.name, sample.labels)
             family = _corrected(family, metric)
             if metric and metric.ranks and is_copy(metric.ranks, sample.labels, scrape.leaders):
@@ -208,6 +218,12 @@ class SeriesTracker:
             {"time": time_us / 1e6, "fingerprint": series.fingerprint, "value": sample.value, "delta": delta}
         )
         return ""
+
+
+def _size(key: Key) -> int:
+    """Bytes of memory that a key's texts take."""
+    name, labels = key
+    return getsizeof(name) + sum(getsizeof(text) for label in labels for text in label)
 
 
 def _corrected(family: Family, metric: Metric | None) -> Family:
@@ -252,6 +268,10 @@ def _origins(exposition: Exposition) -> tuple[dict[Key, float], float | None]:
             if suffix:
                 created[family.name, sample.labels] = sample.value
     return created, started
+
+
+def _is_timely(time_us: float, now_us: int) -> bool:
+    return -WINDOW.max_age_s <= (time_us - now_us) / 1e6 <= WINDOW.max_ahead_s
 
 
 def _is_later(time_s: float | None, before_s: float | None) -> bool:

@@ -42,6 +42,9 @@ DATA_CODES = frozenset(
     {6, 26, 27, 32, 33, 36, 38, 41, 53, 69, 72, 117, 128, 131, 190, 349, 434, 435, 436, 444, 636, 676}
 )
 MEMORY_CODE = 241
+# Of one code are an insert that touches too many days, which the data is to blame for, and a store that is behind with
+# its merges, which it is not.
+PARTS_CODE, TOO_MANY_DAYS = 252, "Too many partitions"
 # the embedded engine says this of errors it has no words for; with some patience it is the data as well
 UNKNOWN_CODE, UNKNOWN_TRIES = 1002, 5
 UNREADABLE = "the store cannot read it"
@@ -248,7 +251,7 @@ class Writer:
             tried = delivery.failures >= UNKNOWN_TRIES
             # Too large for the store's memory: halves may fit, and what never does must not hold up the rest.
             too_large = code == MEMORY_CODE and (delivery.batch.entries > 1 or tried)
-            if code not in DATA_CODES and not too_large and (code != UNKNOWN_CODE or not tried):
+            if not is_of_data(error) and not too_large and (code != UNKNOWN_CODE or not tried):
                 raise
             self._isolate(store, delivery, str(error))
             return False
@@ -288,6 +291,12 @@ class Writer:
         line = first_line(error)
         self._tally.failed(delivery.batch.kind, line)
         log.warning("%s: batch %s waits: %s", delivery.batch.kind, delivery.batch.name, line)
+
+
+def is_of_data(error: Exception) -> bool:
+    """Whether the store says that the data is at fault."""
+    code = code_of(error)
+    return code in DATA_CODES or (code == PARTS_CODE and TOO_MANY_DAYS in str(error))
 
 
 def first_line(error: Exception) -> str:

@@ -65,7 +65,7 @@ _OPTIONS = (
         default=_DEFAULTS.max_age,
         show_default=True,
         metavar="DAYS",
-        type=click.IntRange(min=1),
+        type=click.IntRange(1, 900),
         help="Refuse what is older.",
     ),
 )

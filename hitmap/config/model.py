@@ -128,7 +128,7 @@ class CollectorConfig(_Part):
     fsync: bool = Field(
         default=False, description="flush the disk before each acknowledgement: safe against power cuts too"
     )
-    max_age: int = Field(default=400, ge=1, description="days; what is older is refused")
+    max_age: int = Field(default=400, ge=1, le=900, description="days; what is older is refused")
     capture: Literal["metadata", "full"] = Field(
         default="metadata",
         description="metadata: no prompt text is kept; full: what senders put on spans and logs stays there",

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from cachemodel.errors import UserError
+from cachemodel.errors import UsageError, UserError
 from collector.attach import Attachment, AttachOptions, detect, kv_endpoints
 from collector.detection import Capability, Detection, base_url
+from collector.kinds import COMMON_SETTINGS
 from collector.kv_subscriber import KvEndpoint
 from collector.metric import version_key
 from collector.spool import Spool
+from hitmap.commands._collector_options import checked
 from tests.collector.publisher import Publisher, recorded
 from tests.collector.support import Server, take, text, wait_until
 
@@ -80,6 +82,16 @@ def test_the_recorded_server(metrics: bytes, run1: Path) -> None:
     assert "--otlp-traces-endpoint http://127.0.0.1:4317" in spans.flag
     assert "--enable-prompt-tokens-details" in table["cached tokens by request"].flag
     assert table["requests the client gave up"].seen is False
+    load_time = table["time to load KV from host or disk"]
+    assert (load_time.seen, load_time.flag) == (
+        False,
+        "--kv-offloading-size GIB --kv-offloading-backend native",
+    )
+    step = table["tokens and time of each step"]
+    assert (step.seen, step.flag) == (
+        None,
+        "--enable-logging-iteration-details, and hitmap attach --server-log FILE",
+    )
     assert any(note.startswith("kv_cache.usage") for note in detection.notes)
 
 
@@ -170,7 +182,7 @@ def detection(metrics: bytes, run1: Path) -> Detection:
     [
         pytest.param(
             AttachOptions("s"),
-            [KvEndpoint("s", "tcp://127.0.0.1:5557", "tcp://127.0.0.1:5558", True, "kv@tiny")],
+            [],  # the server connects, and hitmap listens for nobody because a server says so
             id="as the server says",
         ),
         pytest.param(
@@ -308,3 +320,14 @@ def test_check_as_json(metrics: bytes) -> None:
     assert process.returncode == 0
     assert (found["server"], found["kind"], found["models"]) == ("blue", "vllm", ["tiny-llama"])
     assert {row["signal"]: row["seen"] for row in found["capabilities"]}["preemptions"] is True
+
+
+def test_who_would_have_to_listen_is_told(detection: Detection) -> None:
+    row = rows(detection)["KV-cache events"]
+    assert row.flag == "hitmap attach --kv-events tcp://127.0.0.1:5557 --kv-bind"
+
+
+def test_no_window_is_wider_than_an_insert_may_be() -> None:
+    assert checked({"max_age": 900}).max_age + 2 < int(COMMON_SETTINGS["max_partitions_per_insert_block"])
+    with pytest.raises(UsageError, match="900"):
+        checked({"max_age": 901})

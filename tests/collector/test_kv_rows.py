@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,7 +178,7 @@ def test_capacity_and_what_is_not_known_are_told() -> None:
     assert [row["action"] for row in told] == ["created", "cleared", "unknown"]
     assert json.loads(told[0]["detail"]) == {"blocks_per_level": "1000, 250"}
     assert told[1]["ownership"] == "kvcr"
-    assert json.loads(told[2]["detail"]) == {"type": "BlockPinned", "block": 7, "why": "asked"}
+    assert json.loads(told[2]["detail"]) == {"type": "BlockPinned", "block": 7, "why": "5 characters"}
 
 
 scalars = (
@@ -213,5 +214,31 @@ def test_whatever_is_decoded_makes_rows(event: BlockStored) -> None:
 
 @given(st.dictionaries(st.text(max_size=3), anything, max_size=40))
 def test_details_are_short_json(fields: dict[str, Any]) -> None:
-    told = detail(fields)
+    told = detail({}, fields)
     assert isinstance(json.loads(told or "{}"), dict)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("my ssn is 1234", "14 characters"),
+        (b"\x01\x02\x03", "3 bytes"),
+        ([1, 2, 3], "3 items"),
+        ({"a": 1}, "1 items"),
+        (7, 7),
+        (True, True),
+        (0.5, 0.5),
+    ],
+)
+def test_fields_nobody_knows_are_told_by_their_size(value: object, told: object) -> None:
+    unknown = {"prompt_text": value}
+    made = rows(
+        BlockStored([1], None, [1], 1, unknown=unknown),
+        BlockRemoved([1], unknown=unknown),
+        AllBlocksCleared(unknown=unknown),
+        CacheCreated([5], unknown=unknown),
+        BlockUpdated(1, unknown=unknown),
+        UnknownEvent("BlockPinned", unknown),
+    )
+    assert [json.loads(row["detail"])["prompt_text"] for row in made] == [told] * 6
+    assert "1234" not in json.dumps(made)

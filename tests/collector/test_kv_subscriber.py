@@ -240,7 +240,7 @@ def test_sglang_speaks_the_same_frames(subscribe: Subscribe, spool: Spool) -> No
     new_page |= {"block_size": 1, "medium": "CPU_PINNED", "cache_salt": "tenant-1", "lora_name": "sql"}
     events = [[page], [new_page], [{"type": "BlockRemoved", "block_hashes": [-3], "medium": "GPU"}]]
     sent = [
-        [b"", n.to_bytes(8, "big"), msgspec.msgpack.encode([1.7e9 + n, batch, 3])]
+        [b"", n.to_bytes(8, "big"), msgspec.msgpack.encode([int(time.time()) + n, batch, 3])]
         for n, batch in enumerate(events)
     ]
     with Publisher(old_replies=True) as publisher:
@@ -362,7 +362,7 @@ def test_the_store_tells_of_another_life(messages: list[Frames], subscribe: Subs
     """The publisher was restarted while no collector ran, and has come past the number where the old one was."""
     old = KvStream("s", "kv@tiny", 0)
     for _, seq, payload in messages[:100]:
-        old.take(Message.read(int.from_bytes(seq, "big"), payload, 0.0))
+        old.take(Message.read(int.from_bytes(seq, "big"), payload, 1.5e9))
     assert old.position
     position = old.position
     with Publisher() as publisher:
@@ -416,10 +416,10 @@ def test_bad_messages_are_counted_and_the_rest_is_kept(
 def test_depth_is_unknown_below_an_unknown_parent() -> None:
     stream = KvStream("s", "", 0)
     entries = [
-        *stream.take(Message.read(0, batch(1.5e9, 1, 2), 0.0)),
-        *stream.take(Message.read(1, batch(1.5e9 + 1, 3, parent=2), 0.0)),
-        *stream.take(Message.read(2, batch(1.5e9 + 2, 9, parent=8), 0.0)),
-        *stream.take(Message.read(3, encode_batch(KVEventBatch(1.5e9 + 3, [AllBlocksCleared()], 0)), 0.0)),
+        *stream.take(Message.read(0, batch(1.5e9, 1, 2), 1.5e9)),
+        *stream.take(Message.read(1, batch(1.5e9 + 1, 3, parent=2), 1.5e9)),
+        *stream.take(Message.read(2, batch(1.5e9 + 2, 9, parent=8), 1.5e9)),
+        *stream.take(Message.read(3, encode_batch(KVEventBatch(1.5e9 + 3, [AllBlocksCleared()], 0)), 1.5e9)),
     ]
     rows = [json.loads(line) for entry in entries for line in entry.payload.splitlines()]
     assert [(row.get("block"), row.get("depth")) for row in rows] == [
@@ -434,11 +434,11 @@ def test_depth_is_unknown_below_an_unknown_parent() -> None:
 def test_memory_for_depths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collector.kv_rows.MAX_DEPTHS", 3)
     stream = KvStream("s", "", 0)
-    stream.take(Message.read(0, batch(1.5e9, 1, 2, 3), 0.0))
-    stream.take(Message.read(1, batch(1.5e9 + 1, 4, parent=1), 0.0))
-    (entry,) = stream.take(Message.read(2, batch(1.5e9 + 2, 5, parent=1), 0.0))
+    stream.take(Message.read(0, batch(1.5e9, 1, 2, 3), 1.5e9))
+    stream.take(Message.read(1, batch(1.5e9 + 1, 4, parent=1), 1.5e9))
+    (entry,) = stream.take(Message.read(2, batch(1.5e9 + 2, 5, parent=1), 1.5e9))
     assert json.loads(entry.payload)["depth"] == 1, "a block that others follow is remembered"
-    (entry,) = stream.take(Message.read(3, batch(1.5e9 + 3, 6, parent=2), 0.0))
+    (entry,) = stream.take(Message.read(3, batch(1.5e9 + 3, 6, parent=2), 1.5e9))
     assert json.loads(entry.payload)["depth"] is None
 
 
@@ -487,7 +487,7 @@ def test_every_message_is_taken_once_or_told_missing(arrivals: list[int], late: 
     """In whatever order the messages of one life arrive, up to the last one each is either stored or in a gap."""
     stream, rows = KvStream("s", "", 0), []
     for number in [*arrivals, *late]:
-        message = Message.read(number, batch(1.5e9 + number, number), 0.0)
+        message = Message.read(number, batch(1.5e9 + number, number), 1.5e9)
         rows += [json.loads(line) for entry in stream.take(message) for line in entry.payload.splitlines()]
     taken_once = Counter(row["seq"] for row in rows if row["action"] == "stored")
     missing = Counter(
@@ -533,3 +533,15 @@ def test_the_store_tells_depths_by_group(db: Any) -> None:
     db.client.raw_insert("kv_events", insert_block="\n".join(lines).encode(), fmt="JSONEachRow")
     position = Stored(lambda: connect(db.dsn)).kv_positions("s", 0)["t"]
     assert position.depths == {depth_key(2**64 - 1, None): 5, depth_key(2**64 - 1, 3): 2, depth_key(7, 0): 0}
+
+
+def test_events_of_long_ago_are_told_and_not_stored() -> None:
+    """Each day is a partition, and an insert may touch no more than a thousand of them."""
+    now, day = 1.8e9, 86_400
+    stream, rows = KvStream("s", "", 0), []
+    for seq, age in enumerate([0, 399, 401, 3000, -2]):
+        for entry in stream.take(Message.read(seq, batch(now - age * day, seq + 1), now)):
+            rows += [json.loads(line) for line in entry.payload.splitlines()]
+    assert [row["action"] for row in rows] == ["stored", "stored", "unknown", "unknown", "unknown"]
+    assert all(now - 400 * day <= row["time"] <= now + day for row in rows)
+    assert stream.counts["bad_time"] == 3

@@ -6,13 +6,20 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from collector import log_tail
-from collector.log_tail import CUT_OFF, LogFile, LogTail
-from collector.request_log import NOT_JSON, TOO_LONG
+from collector.dialects.llama_cpp import log as llama_cpp_log
+from collector.dialects.lmcache import log as lmcache_log
+from collector.dialects.sglang import log as sglang_log
+from collector.dialects.vllm import log as vllm_log
+from collector.log_event import event
+from collector.log_tail import CUT_OFF, LogFile, LogTail, ServerLogTail
+from collector.request_log import NOT_JSON, TOO_LONG, parse_line
 from collector.sink import Backpressure, Entry
 
 
@@ -151,3 +158,60 @@ def test_a_log_read_again_gives_the_same_bytes(tmp_path: Path) -> None:
         eventually(lambda sink=sink: len(sink.entries) == 2)  # type: ignore[misc]
         tail.stop()
     assert sinks[0].entries == sinks[1].entries
+
+
+BIG = "9" * 30
+LINES = {
+    vllm_log: (
+        f"INFO {{day}} 12:00:00 [a.py:1] Engine {BIG}: Avg prompt throughput: 1.0 tokens/s",
+        "INFO {day} 12:00:00 [a.py:1] Successfully reset prefix cache",
+    ),
+    sglang_log: (
+        f"[{{date}} 12:00:00 DP{BIG}] Prefill batch [{BIG}], #new-seq: {BIG}",
+        "[{date} 12:00:00] Cache flushed successfully!",
+    ),
+    lmcache_log: (
+        f"[{{date}} 12:00:00,123] LMCache INFO: [req_id=x] Stored {BIG} out of total 5 tokens cost {'1' * 400} ms",
+        "[{date} 12:00:00,123] LMCache INFO: [req_id=x] Stored 1 out of total 5 tokens",
+    ),
+    llama_cpp_log: (
+        f"slot f: id {BIG} | task 1 | new prompt, task.n_tokens = {BIG}",
+        "slot f: id 0 | task 7 | cancel task, id_task = 7",
+    ),
+}
+
+
+@pytest.mark.parametrize("dialect", LINES, ids=lambda module: module.__name__.split(".")[-2])
+def test_numbers_beyond_what_a_store_holds_cost_no_line(dialect: ModuleType) -> None:
+    yesterday = datetime.fromtimestamp(time.time() - 86_400)
+    dates = {"day": f"{yesterday:%m-%d}", "date": f"{yesterday:%Y-%m-%d}"}
+    odd, good = (line.format(**dates).encode() for line in LINES[dialect])
+    tail = ServerLogTail(Path("none"), "s", dialect.reader("s"), Kept())
+    alone = tail.entries([good])
+    assert len(tail.entries([good, odd, good])) >= 2 * len(alone)
+    assert not tail.counts["unreadable"]
+
+
+def test_a_line_that_a_reader_cannot_take_costs_itself_only() -> None:
+    def read(line: str, now_s: float) -> Sequence[Entry]:
+        if line == "odd":
+            raise IndexError("no such group")
+        days = {"old": 401, "ahead": -2}.get(line, 0)
+        return [event("s", "x.y", now_s - days * 86_400, {"line": line})]
+
+    tail = ServerLogTail(Path("none"), "s", read, Kept())
+    lines = [b"one", b"odd", b"old", b"ahead", b"two"]
+    assert len(tail.entries(lines)) == 2
+    assert (tail.counts["unreadable"], tail.counts["bad_time"], tail.counts["other"]) == (1, 2, 0)
+
+
+def test_a_record_that_cannot_be_read_costs_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(line: bytes, *rest: object) -> object:
+        if line == b"odd":
+            raise ValueError("beyond")
+        return parse_line(line, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("collector.log_tail.parse_line", odd)
+    tail = LogTail(Path("none"), "s", Kept())
+    assert len(tail.entries([line("r1"), b"odd", line("r2")])) == 2
+    assert tail.counts["unreadable"] == 1

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collector import prometheus
 from collector.prometheus import Sample, parse
 
 
@@ -144,3 +145,16 @@ def test_what_is_written_by_the_book_is_read_back(
     inner = ",".join(f"{key}={quote(text)}" for key, text in labels.items())
     line = f"{name}{{{inner}}} {value!r} {ms}\n"
     assert samples(line) == [Sample(name, tuple(sorted(labels.items())), value, ms * 1e-3)]
+
+
+@pytest.mark.parametrize("line", ['a{b="%s"} 1', "a%s 1", '{"%s"} 1', 'a{b%s="c"} 1'])
+def test_names_and_labels_have_an_end(line: str) -> None:
+    exposition = parse(f"{line % ('x' * 9000)}\n{line % ('x' * 7000)}\n".encode())
+    assert exposition.malformed == 1
+    assert len(exposition.samples) == 1
+
+
+def test_only_short_label_texts_are_remembered() -> None:
+    before = prometheus._short_labels.cache_info().currsize
+    parse("".join(f'a{{b="{"x" * 2000}{n}"}} 1\n' for n in range(50)).encode())
+    assert prometheus._short_labels.cache_info().currsize == before

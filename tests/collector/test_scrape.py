@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import socket
 import threading
@@ -14,11 +15,13 @@ import pytest
 
 from collector.dialects.vllm.detect import canonical_names
 from collector.fetch import FetchError, get
+from collector.json_poll import JsonPoller, Reading, gauges
 from collector.prometheus import parse
 from collector.resume import Stored
 from collector.scrape import Scraper, Target
 from collector.series import SeriesTracker, fingerprint
 from collector.sink import Backpressure
+from collector.source import now_us
 from collector.spool import Spool
 from collector.tally import Tally
 from store.client import connect
@@ -256,8 +259,9 @@ def test_impossible_times_and_duplicate_lines_are_left_out(server: Server, spool
     source.scrape()
     found = rows.new()
     assert [row["value"] for row in found["c"]] == [1.0]
-    assert set(found) == {"c"}, "up has the newest time, which is impossible here"
-    assert source.status().counts["bad_time"] == 3
+    assert set(found) == {"c", "up"}
+    assert source.status().counts["bad_time"] == 2
+    assert "2 left out whose time is long ago or in the future" in source.status().detail
 
 
 def test_an_old_and_a_new_name_at_once_count_once(server: Server, spool: Spool) -> None:
@@ -437,3 +441,43 @@ def test_a_server_that_drips_bytes_is_left_in_time(part: str) -> None:
         with pytest.raises(FetchError, match=r"no answer within 0\.2 s"):
             get(f"{server.url}/metrics", timeout_s=0.2)
         stop.set()
+
+
+def test_samples_of_long_ago_are_left_out(server: Server, spool: Spool) -> None:
+    """Each day is a partition, and an insert may touch no more than a thousand of them."""
+    lines = [f'a{{i="{day}"}} 1 {1_100_000_000_000 + day * 86_400_000}\n' for day in range(1300)]
+    recent_ms = (now_us() - 399 * 86_400_000_000) // 1000
+    server.answers["/metrics"] = text("".join(lines) + f"b 1 {recent_ms}\nc 1\n")
+    source, rows = scraper(server, spool), Rows(spool)
+    source.scrape()
+    assert set(rows.new()) == {"b", "c", "up"}
+    assert source.status().counts["bad_time"] == 1300
+
+
+def test_what_series_are_called_is_bounded_in_memory() -> None:
+    tracker = SeriesTracker("s", canonical_names, max_bytes=20_000)
+    for scrape in range(100):
+        labels = "x" * 5000 + str(scrape)
+        batch = tracker.batch(parse(b'a{b="%s"} 1\nc 1\n' % labels.encode()), 1_795_953_914_000_000 + scrape)
+        tracker.commit(batch)
+    assert batch.counts["too_many"] == 1
+    assert len(batch.sample_rows) == 2, "what was known before goes on: c and up"
+
+
+def test_readings_whose_server_puts_them_long_ago_are_left_out(server: Server, spool: Spool) -> None:
+    iterations = [{"iter": 1}, {"iter": 2, "iterLatencyMS": 401 * 86_400_000}, {"iter": 3}]
+    server.answers["/stats"] = text(json.dumps(iterations), content_type="application/json")
+    poller = JsonPoller(
+        "stats s", Target("s", f"{server.url}/stats"), read_iterations, canonical_names, spool
+    )
+    poller.poll()
+    assert [row["value"] for row in take(spool, "samples")] == [2.0, 3.0]
+    assert poller.counts["bad_time"] == 1
+
+
+def read_iterations(answer: object, now_us: int) -> Iterator[Reading]:
+    """Each iteration lies back by the latency of the one after it."""
+    assert isinstance(answer, list)
+    for number, iteration in enumerate(answer):
+        after_ms = sum(later.get("iterLatencyMS", 1) for later in answer[number + 1 :])
+        yield Reading(now_us - after_ms * 1000, gauges([("iter", (), iteration["iter"])]))

@@ -318,3 +318,23 @@ def test_the_pipeline_leaves_what_it_cannot_write_for_the_next_start(db: Databas
         assert pipeline.sink.put([entry]) == 0
     assert counts(db) == (32, 32)
     assert db.client.command("SELECT count() FROM requests") == 32
+
+
+def test_rows_of_more_days_than_an_insert_may_have_are_set_aside_alone(db: Database, tmp_path: Path) -> None:
+    spool, tally = Spool(tmp_path), Tally()
+    days = [{"time": 1.1e9 + day * 86_400, "fingerprint": 9, "value": 1} for day in range(1300)]
+    odd = Entry("samples", "".join(json.dumps(row) + "\n" for row in days).encode(), 1300)
+    spool.put([samples(1.0), odd, samples(2.0)])
+    with writing(spool, db.dsn, tally):
+        eventually(lambda: not spool.pending())
+    assert db.client.command("SELECT arraySort(groupArray(value)) FROM samples") == "[1,2]"
+    assert tally.snapshot()["samples"].rejected == {UNREADABLE: 1300}
+
+
+def test_too_many_parts_is_the_stores_trouble_and_not_the_datas() -> None:
+    partitions = ClickHouseError(
+        "Code: 252. DB::Exception: Too many partitions for single INSERT block (max 1000)"
+    )
+    parts = ClickHouseError("Code: 252. DB::Exception: Too many parts (3000). Merges are slower than inserts")
+    assert writer.is_of_data(partitions)
+    assert not writer.is_of_data(parts)

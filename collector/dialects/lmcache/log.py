@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from collector.detection import LineReader
-from collector.log_event import Value, event
+from collector.log_event import Value, event, number
 from collector.log_time import local_time_s
 from collector.sink import Entry
 
@@ -55,10 +55,10 @@ def _entry(server: str, name: str, line: re.Match[str], match: re.Match[str]) ->
         return ()
     told = match.groupdict()
     attributes: dict[str, Value | None] = {
-        key: int(value) for key, value in told.items() if key not in ("request_id", "skipped")
+        key: number(value) for key, value in told.items() if key not in ("request_id", "skipped")
     }
     attributes["request_id"] = told["request_id"][:_MAX_ID]
     if name == "lmcache.lookup":
         attributes["load_skipped"] = told["skipped"] is not None
     cost = _COST.search(line[3])
-    return (event(server, name, time_s, {**attributes, "cost_ms": float(cost[1]) if cost else None}),)
+    return (event(server, name, time_s, {**attributes, "cost_ms": number(cost[1]) if cost else None}),)

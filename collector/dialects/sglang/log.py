@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from collector.detection import LineReader
-from collector.log_event import Value, event
+from collector.log_event import Value, event, number
 from collector.log_time import local_time_s
 from collector.sink import Entry
 
@@ -54,7 +54,7 @@ class _Reader:
         nth = self._second[1] + 1 if self._second[0] == stamp else 0
         self._second = stamp, nth
         ranks: dict[str, Value] = {
-            f"{kind.lower()}_rank": int(rank) for kind, rank in _RANK.findall(match[3])
+            f"{kind.lower()}_rank": number(rank) for kind, rank in _RANK.findall(match[3])
         }
         severity = "WARN" if name == "sglang.retract" else "INFO"
         return (event(self._server, name, time_s + nth / 1e6, {**ranks, **attributes}, severity),)
@@ -63,7 +63,7 @@ class _Reader:
 def _meaning(text: str) -> tuple[str, Mapping[str, Value]] | None:
     """The event that a line tells of and its numbers; None for any other line."""
     if batch := _BATCH.match(text):
-        step: dict[str, Value] = {"step": int(batch[2])} if batch[2] else {}
+        step: dict[str, Value] = {"step": number(batch[2])} if batch[2] else {}
         return f"sglang.{batch[1].lower()}_batch", {**step, **_pairs(batch[3])}
     if text.startswith(_RETRACT):
         return "sglang.retract", _pairs(text.removeprefix(_RETRACT))
@@ -76,12 +76,11 @@ def _pairs(text: str) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for key, truth, digits, percent in _PAIR.findall(text[:_MOST_CHARS]):
         name = re.sub(r"\W+", "_", key.strip()).lower()
-        try:
-            number = float(digits or 0) / 100 if percent else float(digits or 0)
-        except ValueError:
-            continue
-        whole = digits.lstrip("+-").isdigit() and not percent
-        found[name] = truth == "True" if truth else int(digits) if whole else number
+        value = truth == "True" if truth else number(digits)
+        if percent and not isinstance(value, str):
+            value = value / 100
+        if not isinstance(value, str):
+            found[name] = value
         if len(found) == _MOST_PAIRS:
             break
     return found

@@ -34,7 +34,7 @@ def detect(probe: Probe, otlp: str) -> Detection | None:
     """vLLM behind this probe, or None. otlp: address (host:port) where spans would be received."""
     exposition = parse(probe.text("/metrics"))
     families = {exposition.family_of(sample.name)[0].name for sample in exposition.samples}
-    models = [model for model in probe.json("/v1/models").get("data") or [] if isinstance(model, dict)]
+    models = probe.models()
     if not any(name.startswith("vllm:") for name in families) and all(
         m.get("owned_by") != "vllm" for m in models
     ):
@@ -72,7 +72,8 @@ def _kv_sources(answer: Mapping[str, object]) -> tuple[KvSource, ...]:
     """The publishers that are switched on, by data-parallel rank."""
     found = []
     for rank, config in answer.items():
-        if rank.isdigit() and isinstance(config, dict) and config.get("enable_kv_cache_events"):
+        is_rank = rank.isascii() and rank.isdigit() and len(rank) <= 5
+        if is_rank and isinstance(config, dict) and config.get("enable_kv_cache_events"):
             found.append(
                 KvSource(
                     rank=int(rank),

@@ -70,7 +70,7 @@ def reader(server: str) -> LineReader:
 def _told(message: str) -> Iterator[tuple[str, dict[str, Value]]]:
     """Names and attributes of the events of a message."""
     if engine := _ENGINE.match(message):
-        yield from _of_engine(int(engine[1]), engine[2])
+        yield from _of_engine(number(engine[1]), engine[2])
     elif message.startswith("Successfully reset prefix cache"):
         yield "prefix_cache_reset", {}
     elif aborted := _ABORTED.match(message):
@@ -78,7 +78,7 @@ def _told(message: str) -> Iterator[tuple[str, dict[str, Value]]]:
             yield "aborted", {"request_id": _SUFFIX.sub("", internal), "internal_id": internal}
 
 
-def _of_engine(engine: int, message: str) -> Iterator[tuple[str, dict[str, Value]]]:
+def _of_engine(engine: Value, message: str) -> Iterator[tuple[str, dict[str, Value]]]:
     values = _values(message)
     if iteration := _ITERATION.match(message):
         counts = {name: number(value) for name, value in iteration.groupdict().items()}
