@@ -12,13 +12,13 @@ import msgspec
 
 from cachemodel.errors import UserError
 from collector.detection import Detection, Probe, Visit
-from collector.dialects.detectors import DETECTORS, KNOWN
+from collector.dialects.detectors import KNOWN, recognise
 from collector.kv_endpoints import kv_endpoints, not_followed, within_bounds
 from collector.kv_subscriber import KvSubscriber
 from collector.log_tail import LogTail, ServerLogTail
 from collector.resume import Stored
 from collector.scrape import Scraper, Target
-from collector.sink import Entry, Sink
+from collector.sink import Backpressure, Entry, Sink
 from collector.source import WAITING, Source, SourceStatus, now_us
 
 
@@ -28,8 +28,7 @@ def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317") -> Dete
     Raises UserError where nothing answers, a key is wanted or the answer is no server that hitmap knows.
     """
     probe = Probe(url, api_key)
-    found = (detector(probe, otlp) for detector in DETECTORS)
-    detection = next((detection for detection in found if detection), None)
+    detection = recognise(probe, otlp)
     for address, status in probe.locked.items():
         if detection is None or address == detection.metrics_url:
             raise UserError(f"{address} wants a key (HTTP {status}): pass --api-key")
@@ -95,13 +94,16 @@ class Attachment:
             self.sources.append(ServerLogTail(options.server_log, options.server, read_line, sink, position))
 
     def start(self) -> None:
-        """Register the server and its other names and start every source; none stays running where one cannot start."""
-        self._sink.put([_server(self.detection, self.options.server)])
-        if self.options.services:
-            self._sink.put([_aliases(self.options)])
+        """Start every source and register the server and its other names; nothing stays running where that fails."""
         try:
             for source in self.sources:
                 source.start()
+            self._sink.put([_server(self.detection, self.options.server)])
+            if self.options.services:
+                self._sink.put([_aliases(self.options)])
+        except Backpressure as full:
+            self.stop()
+            raise UserError(f"{self.options.server}: {full}") from None
         except BaseException:
             self.stop()
             raise

@@ -178,3 +178,14 @@ def receiver(url: str, otlp: str) -> str:
     host, _, port = otlp.rpartition(":")
     local = is_loopback(urlsplit(url).hostname or "")
     return otlp if local or not is_loopback(host) else f"THIS-MACHINE:{port}"
+
+
+def attached_with(kv_events_config: Mapping[str, object]) -> str:
+    """What a flag for KV events needs on our side; empty where the publisher binds and tells where.
+
+    A publisher at a concrete address connects: hitmap has to listen there, and does so only where a person says it.
+    """
+    endpoint, replay = kv_events_config["endpoint"], kv_events_config["replay_endpoint"]
+    if "*" in str(endpoint):
+        return ""
+    return f", then hitmap attach --kv-events {endpoint} --replay {replay}"

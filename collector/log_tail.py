@@ -11,15 +11,27 @@ from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from collector.detection import LineReader
 from collector.otlp_check import Window, check_logs
-from collector.request_log import MAX_LINE_BYTES, TOO_LONG, Rejected, parse_line
+from collector.request_log import (
+    IMPLAUSIBLE,
+    MAX_LINE_BYTES,
+    NO_ID,
+    NO_TIME,
+    NOT_AN_OBJECT,
+    NOT_JSON,
+    TOO_LONG,
+    Rejected,
+    parse_line,
+)
 from collector.sink import Entry, Sink
-from collector.source import RUNNING, WAITING, ThreadSource
+from collector.source import FAILING, RUNNING, WAITING, ThreadSource
 
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
 POLL_S = 0.2
-CUT_OFF = "line was cut off"
+RETRY_S = 1.0
+CUT_OFF, UNREADABLE = "line was cut off", "unreadable"
+REASONS = frozenset({CUT_OFF, UNREADABLE, TOO_LONG, NOT_JSON, NOT_AN_OBJECT, NO_ID, NO_TIME, IMPLAUSIBLE})
 WINDOW = Window()
 _NEWEST_BYTES = 1 << 16
 
@@ -145,11 +157,16 @@ class _Tail(ThreadSource):
 
     def unreadable(self, error: Exception) -> None:
         """Count a line that went wrong as nobody foresaw: it must not cost those around it."""
-        self.counts["unreadable"] += 1
+        self.counts[UNREADABLE] += 1
         log.warning("%s: a line is left out: %s: %.200s", self.name, type(error).__name__, error)
 
     def work(self) -> None:
-        lines = self._log.lines()
+        try:
+            lines = self._log.lines()
+        except OSError as error:  # a folder, or not ours to read
+            self.tell(FAILING, f"{self._log.path}: {error.strerror}")
+            self._stopping.wait(RETRY_S)
+            return
         if lines is None:
             self.tell(WAITING, f"{self._log.path} is not there yet")
         if not lines:
@@ -159,7 +176,12 @@ class _Tail(ThreadSource):
             self.deliver(good)
         self.counts.update(self._log.lost)
         self._log.lost.clear()
-        self.tell(RUNNING, f"{self.counts['rows']} {self.unit} from {self._log.path}")
+        self.tell(RUNNING, f"{self.counts['rows']} {self.unit} from {self._log.path}{self._left_out()}")
+
+    def _left_out(self) -> str:
+        """What a status line says of the lines that gave nothing, by reason; empty where there are none."""
+        reasons = [f"{count:,} x {name}" for name, count in self.counts.items() if name in REASONS and count]
+        return f"; left out {', '.join(reasons)}" if reasons else ""
 
     def stop(self, timeout_s: float = 5.0) -> None:
         super().stop(timeout_s)

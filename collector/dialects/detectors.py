@@ -37,7 +37,9 @@ def recognise(probe: Probe, otlp: str) -> Detection | None:
             detection = detector(probe, otlp)
         except UserError:
             raise
-        except Exception as error:  # an answer that nobody thought of must not end a collector that watches others
+        except (
+            Exception
+        ) as error:  # an answer that nobody thought of must not end a collector that watches others
             raise UserError(
                 f"{probe.url} answers what no such server should ({type(error).__name__}: {str(error)[:200]})"
             ) from error

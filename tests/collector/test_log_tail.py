@@ -21,6 +21,7 @@ from collector.log_event import event
 from collector.log_tail import CUT_OFF, LogFile, LogTail, ServerLogTail
 from collector.request_log import NOT_JSON, TOO_LONG, parse_line
 from collector.sink import Backpressure, Entry
+from collector.spool import Spool
 
 
 class Kept:
@@ -215,3 +216,27 @@ def test_a_record_that_cannot_be_read_costs_itself_only(monkeypatch: pytest.Monk
     tail = LogTail(Path("none"), "s", Kept())
     assert len(tail.entries([line("r1"), b"odd", line("r2")])) == 2
     assert tail.counts["unreadable"] == 1
+
+
+def test_the_status_says_what_was_left_out_and_why(tmp_path: Path) -> None:
+    log = tmp_path / "requests.jsonl"
+    log.write_text('{"id": "a", "time": 1.8e9}\n{"id": "b"}\n{"id": "c"}\nnot json\n')
+    spool = Spool(tmp_path / "spool")
+    tail = LogTail(log, "s", spool, poll_s=0.01)
+    tail.start()
+    eventually(lambda: tail.status().state == "running")
+    tail.stop()
+    detail = tail.status().detail
+    assert "2 x no time" in detail
+    assert "1 x line is no JSON" in detail
+    spool.close()
+
+
+def test_a_folder_is_no_log_and_says_so(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    tail = LogTail(tmp_path, "s", spool, poll_s=0.01)
+    tail.start()
+    eventually(lambda: tail.status().state == "failing")
+    tail.stop()
+    assert tail.status().detail == f"{tmp_path}: Is a directory"
+    spool.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from collector.detection import Capability, KvSource, is_loopback, receiver
+from collector.detection import Capability, KvSource, attached_with, is_loopback, receiver
 
 _MOST_CHARS = 200  # of a text that a server tells
 _UNASKED = "/server_info does not answer"
@@ -142,7 +142,7 @@ def _kv_events(e: Evidence) -> Capability:
         "endpoint": f"tcp://{address}:5557",
         "replay_endpoint": f"tcp://{address}:5558",
     }
-    flag = f"--kv-events-config '{json.dumps(config)}'"
+    flag = f"--kv-events-config '{json.dumps(config)}'" + attached_with(config)
     if e.info:
         told = (
             "kv_events_config is not set" if "kv_events_config" in e.info else "this version publishes none"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from collector.detection import Capability, KvSource, is_loopback, receiver
+from collector.detection import Capability, KvSource, attached_with, is_loopback, receiver
 from collector.metric import version_key
 from collector.prometheus import Exposition
 
@@ -140,7 +140,7 @@ def _kv_events(e: Evidence) -> Capability:
         "endpoint": f"tcp://{address}:5557",
         "replay_endpoint": f"tcp://{address}:5558",
     }
-    flag = f"--kv-events-config '{json.dumps(config)}'"
+    flag = f"--kv-events-config '{json.dumps(config)}'" + attached_with(config)
     if e.tells_kv_sources:
         return Capability(signal, False, "/kv_event_sources lists none", flag)
     evidence = "this version does not tell; pass --kv-events and --replay where it publishes"
