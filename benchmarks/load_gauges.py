@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.running import rss_of
-from collector import kv_subscriber, otlp, otlp_http
 from collector.attach import Attachment
-from collector.kv_subscriber import KvSubscriber
-from collector.otlp import OtlpGrpcReceiver
-from collector.otlp_http import OtlpHttpReceiver
-from collector.otlp_intake import Limits
+from collector.kv import subscriber as kv_subscriber
+from collector.kv.subscriber import KvSubscriber
+from collector.otlp import grpc as otlp_grpc
+from collector.otlp import http as otlp_http
+from collector.otlp.grpc import OtlpGrpcReceiver
+from collector.otlp.http import OtlpHttpReceiver
+from collector.otlp.intake import Limits
 from collector.pipeline import Pipeline
 from collector.scrape import Scraper
 from collector.sink import Entry, Sink
@@ -124,12 +126,12 @@ def bounds(gauges: Gauges, sink: Measured, spool_bytes: int, connections: int) -
         **{f"rows waiting, {kind}": spool_bytes // least for kind, least in sink.row_bytes.items()},
         "HTTP bodies held, bytes": (otlp_http.BODIES + 1) * Limits().message_bytes,
         "HTTP requests under way": otlp_http.WORKERS,
-        "gRPC requests under way": otlp.WORKERS,
+        "gRPC requests under way": otlp_grpc.WORKERS,
         "KV messages waiting": kv_subscriber._QUEUE + kv_subscriber._BURST,
         # a scrape has a clock of its own that cuts it off
         "threads": THREADS_OF_OURS
         + THREADS_OF_DOORS
-        + otlp.WORKERS
+        + otlp_grpc.WORKERS
         + otlp_http.WORKERS
         + len(sources)
         + scrapers,

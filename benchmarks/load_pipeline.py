@@ -19,8 +19,8 @@ from typing import Any
 
 from benchmarks.load_gauges import EVERY_S, Gauges, Measured, bounds
 from collector.attach import Attachment, AttachOptions, detect
-from collector.otlp import OtlpGrpcReceiver
-from collector.otlp_http import OtlpHttpReceiver
+from collector.otlp.grpc import OtlpGrpcReceiver
+from collector.otlp.http import OtlpHttpReceiver
 from collector.pipeline import Pipeline
 from collector.sink import Sink
 

@@ -17,8 +17,8 @@ from benchmarks.spans import SPANS_A_REQUEST, export_request
 from collector.batch import Batch
 from collector.finaliser import Finaliser
 from collector.landing import Landing
-from collector.otlp import OtlpGrpcReceiver
-from collector.otlp_check import Window, check_traces
+from collector.otlp.check import Window, check_traces
+from collector.otlp.grpc import OtlpGrpcReceiver
 from collector.sink import Entry
 from collector.spool import Spool
 from collector.tally import Tally

@@ -13,8 +13,8 @@ import msgspec
 from cachemodel.errors import UserError
 from collector.detection import Detection, Probe, Visit
 from collector.dialects.detectors import KNOWN, recognise
-from collector.kv_endpoints import kv_endpoints, not_followed, within_bounds
-from collector.kv_subscriber import KvSubscriber
+from collector.kv.endpoints import kv_endpoints, not_followed, within_bounds
+from collector.kv.subscriber import KvSubscriber
 from collector.log_tail import LogTail, ServerLogTail
 from collector.resume import Stored
 from collector.scrape import Scraper, Target

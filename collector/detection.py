@@ -15,7 +15,7 @@ from collector.sink import Entry, Sink
 from collector.source import Source
 
 if TYPE_CHECKING:
-    from collector.kv_stream import Position
+    from collector.kv.stream import Position
     from collector.resume import Stored
 
 

@@ -60,7 +60,7 @@ class Kind:
 
 def _protobuf(message: str) -> dict[str, str]:
     """Settings that make ClickHouse read one OTLP message, any number of requests merged into one."""
-    schema = resources.files("collector").joinpath("otlp.proto").read_text()
+    schema = resources.files("collector.otlp").joinpath("otlp.proto").read_text()
     return COMMON_SETTINGS | {
         "format_schema_source": "string",
         "format_schema": "\n".join(line for line in schema.splitlines() if not line.startswith("//")),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from collector.detection import LineReader
-from collector.otlp_check import Window, check_logs
+from collector.otlp.check import Window, check_logs
 from collector.request_log import (
     IMPLAUSIBLE,
     MAX_LINE_BYTES,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from clickhouse_connect.driver.client import Client
 
-from collector.kv_rows import GROUP_SHIFT
-from collector.kv_stream import MAX_DEPTHS, Position
+from collector.kv.rows import GROUP_SHIFT
+from collector.kv.stream import MAX_DEPTHS, Position
 from collector.log_tail import LogPosition
 from collector.series import UP, LastSample, fingerprint
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from collector.metric import Metric, metric_of
-from collector.otlp_check import Window
+from collector.otlp.check import Window
 from collector.prometheus import (
     COUNTER,
     GAUGE,

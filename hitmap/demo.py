@@ -14,7 +14,7 @@ from rich.progress import Progress
 from cachemodel.errors import UserError
 from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Detection
-from collector.otlp import OtlpGrpcReceiver
+from collector.otlp.grpc import OtlpGrpcReceiver
 from collector.pipeline import Pipeline
 from collector.resume import Stored
 from hitmap.replay.capture import Capture

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cachemodel.errors import UserError
-from collector.otlp import OtlpGrpcReceiver
-from collector.otlp_check import DAY_S, Window
-from collector.otlp_http import OtlpHttpReceiver
-from collector.otlp_intake import Limits
+from collector.otlp.check import DAY_S, Window
+from collector.otlp.grpc import OtlpGrpcReceiver
+from collector.otlp.http import OtlpHttpReceiver
+from collector.otlp.intake import Limits
 from collector.pipeline import Pipeline
 from hitmap.config.model import OFF, CollectorConfig
 

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cachemodel.printable import printable
-from collector.otlp_intake import Limits
+from collector.otlp.intake import Limits
 from collector.pipeline import Pipeline, Stats
 from collector.resume import Stored
 from collector.source import SourceStatus

@@ -70,7 +70,7 @@ SELECT TraceId, Timestamp AS Start, Timestamp AS End
 FROM otel_traces
 WHERE TraceId != '';
 
--- Where OTLP arrives as ClickHouse parses it (collector/otlp.proto): one row is one ExportTraceServiceRequest.
+-- Where OTLP arrives as ClickHouse parses it (collector/otlp/otlp.proto): one row is one ExportTraceServiceRequest.
 CREATE TABLE IF NOT EXISTS otlp_traces
 (
     resource_spans Array(Tuple(

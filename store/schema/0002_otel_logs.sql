@@ -40,7 +40,7 @@ SETTINGS index_granularity = 8192,
     non_replicated_deduplication_window = 1000,
     min_bytes_for_wide_part = 134217728;
 
--- One row is one ExportLogsServiceRequest (collector/otlp.proto).
+-- One row is one ExportLogsServiceRequest (collector/otlp/otlp.proto).
 CREATE TABLE IF NOT EXISTS otlp_logs
 (
     resource_logs Array(Tuple(

@@ -238,7 +238,7 @@ SETTINGS index_granularity = 8192,
     non_replicated_deduplication_window = 1000,
     min_bytes_for_wide_part = 134217728;
 
--- One row is one ExportMetricsServiceRequest (collector/otlp.proto); five views take their points.
+-- One row is one ExportMetricsServiceRequest (collector/otlp/otlp.proto); five views take their points.
 CREATE TABLE IF NOT EXISTS otlp_metrics
 (
     resource_metrics Array(Tuple(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from collector.otlp_http import OtlpHttpReceiver
+from collector.otlp.http import OtlpHttpReceiver
 from collector.tally import Tally
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"

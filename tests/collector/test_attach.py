@@ -15,7 +15,7 @@ from cachemodel.errors import UsageError, UserError
 from collector.attach import Attachment, AttachOptions, detect, kv_endpoints
 from collector.detection import Capability, Detection, base_url
 from collector.kinds import COMMON_SETTINGS
-from collector.kv_subscriber import KvEndpoint
+from collector.kv.subscriber import KvEndpoint
 from collector.metric import version_key
 from collector.spool import Spool
 from hitmap.commands._collector_options import checked

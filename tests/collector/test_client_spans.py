@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from collector.dialects.gen_ai.words import INPUT_RULES, WORDS
-from collector.otlp_values import flatten
+from collector.otlp.values import flatten
 from tests.collector.spans import Attributes, span
 from tests.collector.test_dialect_spans import WHOLE, Case, check, read
 from tests.conftest import DATA, Database

@@ -12,8 +12,8 @@ import pytest
 
 from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Capability, Detection, KvSource
-from collector.kv_endpoints import MOST_RANKS, within_bounds
-from collector.kv_subscriber import KvEndpoint, KvSubscriber
+from collector.kv.endpoints import MOST_RANKS, within_bounds
+from collector.kv.subscriber import KvEndpoint, KvSubscriber
 from collector.spool import Spool
 from tests.collector.publisher import Publisher, recorded
 from tests.collector.servers import sglang

@@ -13,8 +13,8 @@ from typing import Any, Self
 import pytest
 
 from cachemodel.errors import UserError
-from collector.kv_pull import SOURCE, KvPull
-from collector.kv_stream import Position
+from collector.kv.pull import SOURCE, KvPull
+from collector.kv.stream import Position
 from collector.spool import Spool
 from collector.tally import Tally
 from tests.collector.support import take, wait_until

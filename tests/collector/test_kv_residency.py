@@ -14,8 +14,8 @@ from cachemodel.kv_events import (
     KVEventBatch,
     encode_batch,
 )
-from collector.kv_rows import GROUP_SHIFT, depth_key
-from collector.kv_stream import KvStream, Message
+from collector.kv.rows import GROUP_SHIFT, depth_key
+from collector.kv.stream import KvStream, Message
 from tests.conftest import Database
 
 START = 1.7e9

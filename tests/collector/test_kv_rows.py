@@ -21,8 +21,8 @@ from cachemodel.kv_events import (
     encode_batch,
 )
 from cachemodel.kv_events.media import pseudonym
-from collector.kv_rows import MAX_KEYS, MAX_TEXT, EventRows, detail
-from collector.kv_stream import KvStream, Message
+from collector.kv.rows import MAX_KEYS, MAX_TEXT, EventRows, detail
+from collector.kv.stream import KvStream, Message
 
 
 def rows(*events: Event) -> list[dict[str, Any]]:

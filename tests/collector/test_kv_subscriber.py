@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from cachemodel.errors import UserError
 from cachemodel.kv_events import AllBlocksCleared, BlockStored, KVEventBatch, encode_batch
 from cachemodel.kv_events.media import pseudonym
-from collector.kv_rows import depth_key
-from collector.kv_stream import KvStream, Message, Position
-from collector.kv_subscriber import KvEndpoint, KvSubscriber, of_rank, publisher_connects
+from collector.kv.rows import depth_key
+from collector.kv.stream import KvStream, Message, Position
+from collector.kv.subscriber import KvEndpoint, KvSubscriber, of_rank, publisher_connects
 from collector.resume import Stored
 from collector.spool import Spool
 from collector.tally import Tally
@@ -432,7 +432,7 @@ def test_depth_is_unknown_below_an_unknown_parent() -> None:
 
 
 def test_memory_for_depths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.kv_rows.MAX_DEPTHS", 3)
+    monkeypatch.setattr("collector.kv.rows.MAX_DEPTHS", 3)
     stream = KvStream("s", "", 0)
     stream.take(Message.read(0, batch(1.5e9, 1, 2, 3), 1.5e9))
     stream.take(Message.read(1, batch(1.5e9 + 1, 4, parent=1), 1.5e9))

@@ -18,9 +18,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from benchmarks.spans import export_request
-from collector import otlp_check
-from collector.otlp_check import MalformedError, Window, check_logs, check_metrics, check_traces
-from collector.otlp_values import flatten, has_nested, plain, varint
+from collector.otlp import check as otlp_check
+from collector.otlp.check import MalformedError, Window, check_logs, check_metrics, check_traces
+from collector.otlp.values import flatten, has_nested, plain, varint
 
 NOW = time.time_ns()
 EVER = Window(max_age_s=100 * 365 * 86400)

@@ -20,8 +20,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from benchmarks.running import Running
 from benchmarks.spans import METHOD, export_request
 from cachemodel.errors import UsageError
-from collector.otlp_http import OtlpHttpReceiver
-from collector.otlp_intake import SIGNALS
+from collector.otlp.http import OtlpHttpReceiver
+from collector.otlp.intake import SIGNALS
 from collector.spool import Spool
 from collector.tally import Tally
 from hitmap.commands._collector_options import checked

@@ -32,8 +32,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from collector.otlp import OtlpGrpcReceiver
-from collector.otlp_http import OtlpHttpReceiver
+from collector.otlp.grpc import OtlpGrpcReceiver
+from collector.otlp.http import OtlpHttpReceiver
 from collector.pipeline import Pipeline
 from collector.writer import Flush
 from tests.conftest import Database

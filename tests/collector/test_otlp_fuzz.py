@@ -16,9 +16,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from benchmarks.spans import METHOD, export_request
-from collector.otlp import OtlpGrpcReceiver
-from collector.otlp_body import zstd
-from collector.otlp_http import OtlpHttpReceiver
+from collector.otlp.body import zstd
+from collector.otlp.grpc import OtlpGrpcReceiver
+from collector.otlp.http import OtlpHttpReceiver
 from collector.pipeline import Pipeline
 from collector.spool import Spool
 from collector.tally import Tally

@@ -34,9 +34,9 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from benchmarks.spans import METHOD, export_request
 from cachemodel.errors import UserError
-from collector.otlp import WORKERS, OtlpGrpcReceiver
-from collector.otlp_check import Window
-from collector.otlp_intake import MALFORMED, Limits
+from collector.otlp.check import Window
+from collector.otlp.grpc import WORKERS, OtlpGrpcReceiver
+from collector.otlp.intake import MALFORMED, Limits
 from collector.pipeline import Pipeline
 from collector.sink import Entry
 from collector.spool import Spool
@@ -322,7 +322,7 @@ def stuck(receiver: OtlpGrpcReceiver, count: int) -> Iterator[list[grpc.Future]]
 
 
 def test_senders_that_never_send_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.otlp.MESSAGE_S", 0.2)
+    monkeypatch.setattr("collector.otlp.grpc.MESSAGE_S", 0.2)
     with listening(Spool(tmp_path)) as receiver, stuck(receiver, 3 * WORKERS) as calls:
         assert call(receiver, export_request(1)) == ExportTraceServiceResponse()
         eventually(lambda: all(call.done() for call in calls))

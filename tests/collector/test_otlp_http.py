@@ -22,10 +22,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from benchmarks.spans import export_request
 from cachemodel.errors import UserError
-from collector import otlp_http
-from collector.otlp_body import MOST_MEMBERS, zstd
-from collector.otlp_http import OtlpHttpReceiver
-from collector.otlp_intake import MALFORMED, Limits
+from collector.otlp import http as otlp_http
+from collector.otlp.body import MOST_MEMBERS, zstd
+from collector.otlp.http import OtlpHttpReceiver
+from collector.otlp.intake import MALFORMED, Limits
 from collector.sink import Backpressure, Entry
 from collector.spool import Spool
 from collector.tally import Tally

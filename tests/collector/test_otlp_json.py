@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector.otlp_check import MalformedError
-from collector.otlp_json import REQUESTS, is_too_fine, to_protobuf
+from collector.otlp.check import MalformedError
+from collector.otlp.json import REQUESTS, is_too_fine, to_protobuf
 from tests.collector.otlp import as_json
 from tests.conftest import DATA
 

@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from benchmarks.spans import export_request
-from collector.otlp_intake import MOST_PARSED, SIGNALS, Intake, Limits, OversizedError
-from collector.otlp_size import ParsedSize
+from collector.otlp.intake import MOST_PARSED, SIGNALS, Intake, Limits, OversizedError
+from collector.otlp.size import ParsedSize
 from collector.tally import Tally
 
 SIZE = ParsedSize(signal.request.DESCRIPTOR for signal in SIGNALS)

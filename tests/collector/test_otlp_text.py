@@ -13,9 +13,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from benchmarks.spans import export_request
-from collector.otlp_intake import SIGNALS, Intake, Limits
-from collector.otlp_text import may_hold_text, without_text
-from collector.otlp_text_names import TEXT_KEYS
+from collector.otlp.intake import SIGNALS, Intake, Limits
+from collector.otlp.text import may_hold_text, without_text
+from collector.otlp.text_names import TEXT_KEYS
 from collector.spool import Spool
 from collector.tally import Tally
 

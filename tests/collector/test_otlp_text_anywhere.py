@@ -12,9 +12,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from collector.otlp_text import may_hold_text, without_text
-from collector.otlp_text_names import TEXT_KEYS
-from collector.otlp_values import varint
+from collector.otlp.text import may_hold_text, without_text
+from collector.otlp.text_names import TEXT_KEYS
+from collector.otlp.values import varint
 from tests.collector.test_otlp_text import SECRET, SPELLINGS, middle_span, request_with
 
 Keys = list[tuple[str, bool]]

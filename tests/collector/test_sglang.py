@@ -15,7 +15,7 @@ from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Capability, KvSource
 from collector.dialects.sglang.capabilities import Evidence, capabilities
 from collector.dialects.sglang.detect import kv_sources
-from collector.kv_endpoints import kv_endpoints
+from collector.kv.endpoints import kv_endpoints
 from collector.pipeline import Pipeline
 from tests.collector.publisher import Frames, Publisher
 from tests.collector.servers import sglang
@@ -222,7 +222,7 @@ def test_its_kv_events_are_followed_where_it_says_they_are(
 ) -> None:
     """The publisher binds a concrete address, which only `bind` tells; two messages come by replay, whose replies have
     no topic, and two live."""
-    monkeypatch.setattr("collector.kv_subscriber._CONNECT_S", 5.0)  # a busy machine is not what this is about
+    monkeypatch.setattr("collector.kv.subscriber._CONNECT_S", 5.0)  # a busy machine is not what this is about
     with Publisher(old_replies=True) as publisher, Pipeline(db.dsn, tmp_path) as pipeline:
         config = {"publisher": "zmq", "endpoint": publisher.events, "replay_endpoint": publisher.replay}
         publisher.send(MESSAGES[:2], lose=range(2))

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from collector.dialects.sglang.detect import canonical_names
 from collector.dialects.sglang.log import reader
-from collector.otlp import OtlpGrpcReceiver
+from collector.otlp.grpc import OtlpGrpcReceiver
 from collector.pipeline import Pipeline
 from collector.prometheus import parse
 from collector.series import SeriesTracker

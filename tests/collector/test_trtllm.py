@@ -203,7 +203,7 @@ def test_kv_events_that_it_publishes_itself_are_taken_of_every_rank(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the publisher on, /kv_cache_events gives an empty list for ever: asked all the same, it adds nothing."""
-    monkeypatch.setattr("collector.kv_subscriber._CONNECT_S", 5.0)  # a busy machine is not what this is about
+    monkeypatch.setattr("collector.kv.subscriber._CONNECT_S", 5.0)  # a busy machine is not what this is about
     high = (1 << 64) - 1
     base = ports(4)
     with RankPublisher() as first, RankPublisher() as second, trtllm.new() as server:

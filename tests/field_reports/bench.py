@@ -12,7 +12,7 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 
 from collector.finaliser import Finaliser
-from collector.kv_stream import KvStream, Message
+from collector.kv.stream import KvStream, Message
 from collector.prometheus import parse
 from collector.request_log import UsageRow, parse_line
 from collector.series import SeriesTracker

@@ -30,7 +30,7 @@ from typing import Any, Protocol
 import msgspec
 
 from cachemodel.kv_events import Event, KVEventBatch, encode_batch
-from collector.kv_stream import KvStream, Message
+from collector.kv.stream import KvStream, Message
 from collector.prometheus import parse
 from collector.request_log import UsageRow, parse_line
 from collector.series import SeriesTracker

@@ -91,7 +91,11 @@ def test_files(form: str, start: str, filled: Database, tmp_path: Path) -> None:
         (("--a", "phase=hot", "--b", "phase=cold"), UserError, "42 requests of vllm-a, 2026-11-29 12:00"),
         (("--a", "phase=hot", "--b", "phase=cold"), UserError, "phases cold, warm"),
         (("--a", "phse=warm", "--b", "phase=cold"), UsageError, "did you mean phase"),
-        ((*PAIR, "--metric", "e2e"), UserError, "14 requests are 'phase=warm', 0 of them with e2e; at least 3"),
+        (
+            (*PAIR, "--metric", "e2e"),
+            UserError,
+            "14 requests are 'phase=warm', 0 of them with e2e; at least 3",
+        ),
         (("--deploy", "v43"), UserError, "no deployment 'v43'; marked are v42"),
         (("--deploy", "v42", "--window", "soon"), UsageError, "is no duration"),
         (("--deploy", "v42", *PAIR), UsageError, "--deploy makes both sets"),

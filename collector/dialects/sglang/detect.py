@@ -17,7 +17,7 @@ from collector.detection import Detection, KvSource, Probe
 from collector.dialects.sglang.capabilities import Evidence, capabilities
 from collector.dialects.sglang.log import reader
 from collector.dialects.sglang.metrics import METRICS
-from collector.kv_subscriber import of_rank
+from collector.kv.subscriber import of_rank
 from collector.metric import Metric, notes, resolve
 from collector.prometheus import parse
 

@@ -13,7 +13,7 @@ from collector.dialects.trtllm import stats
 from collector.dialects.trtllm.capabilities import Evidence, capabilities
 from collector.dialects.trtllm.metrics import METRICS
 from collector.json_poll import JsonPoller
-from collector.kv_pull import KvPull
+from collector.kv.pull import KvPull
 from collector.metric import Metric, notes, resolve
 from collector.prometheus import parse
 from collector.scrape import Target

@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from collector.otlp_check import MalformedError
-from collector.otlp_intake import OversizedError
+from collector.otlp.check import MalformedError
+from collector.otlp.intake import OversizedError
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -25,9 +25,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from collector.otlp_check import Checked, MalformedError, Window, check_logs, check_metrics, check_traces
-from collector.otlp_size import ParsedSize
-from collector.otlp_text import without_text
+from collector.otlp.check import Checked, MalformedError, Window, check_logs, check_metrics, check_traces
+from collector.otlp.size import ParsedSize
+from collector.otlp.text import without_text
 from collector.sink import Entry, Sink
 from collector.tally import Tally
 

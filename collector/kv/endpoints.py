@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from collector.detection import Capability, Detection, KvSource
-from collector.kv_subscriber import KvEndpoint, of_rank, publisher_connects
+from collector.kv.subscriber import KvEndpoint, of_rank, publisher_connects
 
 if TYPE_CHECKING:
     from collector.attach import AttachOptions

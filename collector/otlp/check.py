@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector.otlp_values import flatten, has_nested
+from collector.otlp.values import flatten, has_nested
 
 DAY_S = 86_400
 BAD_TRACE_ID, BAD_SPAN_ID = "trace id is not 16 bytes", "span id is not 8 bytes"

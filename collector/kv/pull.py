@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from cachemodel.errors import UserError
 from cachemodel.kv_events import KVEventBatch
 from cachemodel.kv_events.trtllm import Drain, Drained
-from collector.kv_stream import KvStream, Message, Position
+from collector.kv.stream import KvStream, Message, Position
 from collector.sink import Entry, Sink
 from collector.source import FAILING, RUNNING, WAITING, ThreadSource
 

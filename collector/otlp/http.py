@@ -1,4 +1,4 @@
-"""OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs in protobuf or JSON (`collector.otlp_intake`).
+"""OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs in protobuf or JSON (`collector.otlp.intake`).
 
 Statuses and bodies are those of the OTLP specification: an error's body is a google.rpc.Status in the form of the
 request, 400 is for good, 503 with Retry-After means "again later". Pages in a browser get nothing: no CORS headers, no
@@ -21,10 +21,10 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from collector.otlp import listen
-from collector.otlp_body import ENCODINGS, decompressed
-from collector.otlp_check import MalformedError
-from collector.otlp_intake import (
+from collector.otlp.body import ENCODINGS, decompressed
+from collector.otlp.check import MalformedError
+from collector.otlp.grpc import listen
+from collector.otlp.intake import (
     CHECKED_AT_ONCE,
     SIGNALS,
     TIMES_A_CHECK,
@@ -34,7 +34,7 @@ from collector.otlp_intake import (
     OversizedError,
     Signal,
 )
-from collector.otlp_json import TIMES_THE_TEXT, from_message, is_too_fine, to_protobuf
+from collector.otlp.json import TIMES_THE_TEXT, from_message, is_too_fine, to_protobuf
 from collector.sink import Backpressure, Sink
 from collector.tally import Tally
 from store.http_door import HttpDoor

@@ -24,8 +24,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector.otlp_check import MalformedError
-from collector.otlp_size import reachable
+from collector.otlp.check import MalformedError
+from collector.otlp.size import reachable
 
 REQUESTS = (ExportTraceServiceRequest, ExportMetricsServiceRequest, ExportLogsServiceRequest)
 OBJECT_BYTES = 350  # of an object in the text while it is a structure, a dictionary and a message: measured

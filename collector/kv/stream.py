@@ -25,8 +25,8 @@ from enum import Enum, auto
 from typing import Any
 
 from cachemodel.kv_events import BlockRemoved, BlockStored, DecodeError, KVEventBatch, decode_batch
-from collector.kv_rows import MAX_DEPTHS, EventRows, detail, row, uint
-from collector.otlp_check import Window
+from collector.kv.rows import MAX_DEPTHS, EventRows, detail, row, uint
+from collector.otlp.check import Window
 from collector.sink import Entry
 
 __all__ = ["MAX_DEPTHS", "KvStream", "Message", "Order", "Position"]

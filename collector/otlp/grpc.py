@@ -1,4 +1,4 @@
-"""OTLP over gRPC: traces, metrics and logs, acknowledged once they are on disk (`collector.otlp_intake`).
+"""OTLP over gRPC: traces, metrics and logs, acknowledged once they are on disk (`collector.otlp.intake`).
 
 The codes are those of the OTLP specification: INVALID_ARGUMENT is for good, RESOURCE_EXHAUSTED with RetryInfo means
 "again later", a partial success names the rows that were refused.
@@ -18,8 +18,8 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from cachemodel.errors import UserError
-from collector.otlp_check import MalformedError
-from collector.otlp_intake import (
+from collector.otlp.check import MalformedError
+from collector.otlp.intake import (
     CHECKED_AT_ONCE,
     SIGNALS,
     TIMES_A_CHECK,

@@ -18,7 +18,7 @@ from itertools import islice
 import zmq
 
 from cachemodel.errors import UserError
-from collector.kv_stream import KvStream, Message, Order, Position
+from collector.kv.stream import KvStream, Message, Order, Position
 from collector.sink import Entry, Sink
 from collector.source import FAILING, RUNNING, WAITING, ThreadSource
 

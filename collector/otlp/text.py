@@ -1,7 +1,7 @@
 """Prompt and response text in spans, logs and metrics: found fast, taken out unless somebody asked to keep it.
 
 hitmap keeps no text of prompts and responses. Instrumented applications send it all the same, under the names in
-`otlp_text_names`: as attributes of whatever has attributes, in maps inside those, and in GenAI events. It goes as a
+`text_names`: as attributes of whatever has attributes, in maps inside those, and in GenAI events. It goes as a
 whole and is counted; where its holder has a `dropped_attributes_count`, there too. Most requests have none: numpy looks
 for the names in the bytes, wherever they stand, and only a request in which something like one is found is parsed.
 """
@@ -21,7 +21,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from collector.otlp_text_names import GEN_AI, PLAIN_IN_EVENTS, PLAIN_KEYS, TEXT_KEYS
+from collector.otlp.text_names import GEN_AI, PLAIN_IN_EVENTS, PLAIN_KEYS, TEXT_KEYS
 
 _REQUESTS: dict[str, Any] = {
     "traces": ExportTraceServiceRequest,
