@@ -51,6 +51,9 @@ class Player:
             self.shift_ns = time.time_ns() + int((self._end - self._begin) / max(speed, 1.0)) - self._end
         self.counts: Counter[str] = Counter()
         self.server_log_file = log_file.with_name(f"{log_file.stem}.server.log")
+        self._server_log = (
+            self.server_log_file if shift == "now" else self.server_log_file.with_suffix(".part")
+        )
         try:
             log_file.touch()
             if capture.server_log:
@@ -110,9 +113,11 @@ class Player:
             for number, item in enumerate(self._items, start=1):
                 due = began + (item.time_ns - self._begin) / 1e9 / self.speed
                 if stopping.wait(max(0.0, due - time.monotonic())) or not self._send(item, log, stopping):
-                    return
+                    break
                 if progress:
                     progress(number, len(self._items))
+        if self._server_log.exists() and self._server_log != self.server_log_file:
+            self._server_log.replace(self.server_log_file)
 
     def wait_scraped(self, timeout_s: float) -> bool:
         """After the play: wait until the last /metrics text has been fetched."""
@@ -153,11 +158,15 @@ class Player:
         return True
 
     def _write_server_log(self, line: ServerLogLine) -> None:
-        """The log has no clock of its own: its readers go by the time at which the file was modified."""
-        with self.server_log_file.open("ab") as file:
+        """The log has no clock of its own: its readers go by the time at which the file was modified.
+
+        Unshifted, a reader that looks between the write and the correction of that time would be off by the age of the
+        recording: the file takes its place when it is whole.
+        """
+        with self._server_log.open("ab") as file:
             file.write(line.line + b"\n")
         written_ns = line.time_ns + self.shift_ns
-        os.utime(self.server_log_file, ns=(written_ns, written_ns))
+        os.utime(self._server_log, ns=(written_ns, written_ns))
 
     def _show(self, scrape: Scrape) -> None:
         if scrape.slots is not None:

@@ -43,7 +43,7 @@ def collected(db: Any, folder: Path, shift: Shift) -> Player:
             server_log = attachment.sources[-1].status
             wait_until(lambda: attachment.sources[-2].status().counts.get("rows", 0) == 168, timeout_s=60)
             wait_until(lambda: player.server_log_file.read_bytes().count(b"\n") == LINES, timeout_s=60)
-            wait_until(lambda: server_log().counts["other"] >= LINES - EVENTS, timeout_s=60)
+            wait_until(lambda: server_log().counts.get("other", 0) >= LINES - EVENTS, timeout_s=60)
         requests = "SELECT count() FROM requests"
         wait_until(lambda: db.client.query(requests).result_rows == [(168,)], timeout_s=60)
     return player
