@@ -54,7 +54,9 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
+            # One that is only kept open makes room: its client will open another when it needs one.
+            others = (c for c in self.connections if isinstance(c, Connection) and c.timeout_keep_alive_task)
+            next((c.transport for c in others if not c.transport.is_closing()), transport).abort()
         self._wait_for_at_most(HEAD_S)
 
     def data_received(self, data: bytes) -> None:

@@ -247,3 +247,20 @@ def test_a_connection_is_kept_between_requests(store_server: Embedded) -> None:
         for _ in range(5):
             sender.sendall(head(len(sql)) + sql)
             assert up_to(b"0\r\n\r\n", sender).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_connection_at_rest_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.http_door.MOST_CONNECTIONS", 2)
+    with echo() as (app, first):
+        address = first.getpeername()
+        first.sendall(head(1) + b"a")
+        assert up_to(b"]", first).startswith(b"HTTP/1.1 200")
+        senders = [socket.create_connection(address, timeout=5) for _ in range(2)]
+        for sender in senders:
+            sender.sendall(head(1) + b"b")
+            assert up_to(b"]", sender).startswith(b"HTTP/1.1 200")
+        with contextlib.suppress(ConnectionResetError):
+            assert first.recv(1) == b""
+        for sender in senders:
+            sender.close()
+    assert app.bodies == [b"a", b"b", b"b"]
