@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 
-def printable(text: str) -> str:
-    """Without characters that would steer a terminal: escape sequences, bells, reversed writing. Lines stay."""
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+def printable(text: str, *, lines: bool = True) -> str:
+    """Without characters that would steer a terminal: escape sequences, bells, reversed writing.
+
+    lines: whether line breaks stay; in a cell of a table they would end its row.
+    """
+    kept = "\n" if lines else ""
+    return "".join(c if c.isprintable() or c in kept else "\N{REPLACEMENT CHARACTER}" for c in text)

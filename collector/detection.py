@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -169,8 +170,11 @@ def base_url(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name means this machine, as far as it tells."""
-    return host.strip("[]") in ("localhost", "::1") or host.startswith("127.")
+    """Whether only this machine can be meant by, or reach, an address of that host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def receiver(url: str, otlp: str) -> str:

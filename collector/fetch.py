@@ -1,4 +1,4 @@
-"""One HTTP GET, bounded in time and bytes, without redirects; it says whether the body came whole."""
+"""One HTTP request, bounded in time and bytes, without redirects; it says whether the body came whole."""
 
 from __future__ import annotations
 
@@ -29,12 +29,19 @@ class Response:
 
 
 def get(
-    url: str, *, timeout_s: float = 5.0, max_bytes: int = 16 << 20, accept: str = "*/*", token: str = ""
+    url: str,
+    *,
+    timeout_s: float = 5.0,
+    max_bytes: int = 16 << 20,
+    accept: str = "*/*",
+    token: str = "",
+    method: str = "GET",
 ) -> Response:
-    """GET `url` within `timeout_s` seconds, however the server spreads its answer over them.
+    """Ask for `url` within `timeout_s` seconds, however the server spreads its answer over them.
 
-    token: sent as a bearer token where not empty. Raises FetchError where there is no answer, where it is larger
-    than `max_bytes` or where it takes too long. Asks for no compression: it would cost the server time.
+    method: POST is sent without a body. token: sent as a bearer token where not empty. Raises FetchError where there
+    is no answer, where it is larger than `max_bytes` or where it takes too long. Asks for no compression: it would
+    cost the server time.
     """
     connection, path = _connection(url, timeout_s)
     headers = {"Accept": accept, "User-Agent": "hitmap", "Connection": "close"}
@@ -43,7 +50,7 @@ def get(
     try:
         connection.connect()
         with _cut_off(connection.sock, timeout_s):
-            connection.request("GET", path, headers=headers)
+            connection.request(method, path, headers=headers)
             response = connection.getresponse()
             body, whole = _body(response, max_bytes)
             return Response(response.status, response.getheader("Content-Type", "").lower(), body, whole)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -12,9 +11,7 @@ from collector.prometheus import GAUGE, Exposition, Family, Labels, Sample
 from collector.scrape import Target
 from collector.series import WINDOW, Batch, LastSample, Resolver, SeriesTracker
 from collector.sink import Sink
-from collector.source import FAILING, RUNNING, ThreadSource, now_us
-
-_MAX_WAIT_S = 60.0
+from collector.source import FAILING, RUNNING, PollingSource, now_us
 
 
 class Reading(NamedTuple):
@@ -29,7 +26,7 @@ Reader = Callable[[object, int], Iterable[Reading]]
 answer of its kind."""
 
 
-class JsonPoller(ThreadSource):
+class JsonPoller(PollingSource):
     """Polls until stopped. What one poll brings is kept until the sink takes it: the endpoint may not tell it again.
 
     stored: asked once for the last samples, by fingerprint, of an earlier run.
@@ -44,25 +41,17 @@ class JsonPoller(ThreadSource):
         sink: Sink,
         stored: Callable[[], Mapping[int, LastSample]] = dict,
     ) -> None:
-        super().__init__(name, sink)
+        super().__init__(name, sink, target.interval_s)
         self._ask_stored: Callable[[], Mapping[int, LastSample]] | None = stored
         self._target = target
         self._read = read
         self._tracker = SeriesTracker(target.server, resolve)
-        self._failures = 0
-
-    def work(self) -> None:
-        if self._ask_stored:
-            self._tracker.resume(self._ask_stored())
-            self._ask_stored = None
-        began = time.monotonic()
-        self.poll()
-        interval_s = self._target.interval_s
-        wait_s = min(interval_s * 2 ** min(self._failures, 6), max(_MAX_WAIT_S, interval_s))
-        self._stopping.wait(max(0.0, began + wait_s - time.monotonic()))
 
     def poll(self) -> None:
         """One poll, stored."""
+        if self._ask_stored:
+            self._tracker.resume(self._ask_stored())
+            self._ask_stored = None
         self.counts["polls"] += 1
         try:
             readings = list(self._read(self._answer(), now_us()))
@@ -72,7 +61,7 @@ class JsonPoller(ThreadSource):
         except (ValueError, OverflowError, RecursionError) as error:
             self._failed("malformed", f"not the answer of such an endpoint: {error}")
             return
-        self._failures = 0
+        self.failures = 0
         entries = self._rows(readings).entries()
         if not entries or self.deliver(entries):
             self.tell(RUNNING, f"{len(readings)} readings")
@@ -88,7 +77,7 @@ class JsonPoller(ThreadSource):
 
     def _failed(self, count: str, reason: str) -> None:
         self.counts[count] += 1
-        self._failures += 1
+        self.failures += 1
         self.tell(FAILING, reason)
 
     def _rows(self, readings: Iterable[Reading]) -> Batch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,12 +9,11 @@ from collector.fetch import FetchError, Response, get
 from collector.prometheus import Exposition, parse
 from collector.series import Batch, LastSample, Resolver, SeriesTracker
 from collector.sink import Backpressure, Sink
-from collector.source import FAILING, RUNNING, ThreadSource, now_us
+from collector.source import FAILING, RUNNING, PollingSource, now_us
 
 # vLLM answers in text whatever is asked for; OpenMetrics is what others give `_created` and units in.
 ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 _TEXT = ("text/plain", "application/openmetrics-text", "application/octet-stream", "")
-_MAX_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Target:
     token: str = ""
 
 
-class Scraper(ThreadSource):
+class Scraper(PollingSource):
     """Scrapes until stopped. A scrape that fails is told in the status, stored as `up` 0, and tried again later.
 
     The samples of a scrape that the sink refuses are given up: the growth of counters is not, it shows in the next.
@@ -44,22 +42,16 @@ class Scraper(ThreadSource):
         sink: Sink,
         stored: Callable[[], Mapping[int, LastSample]] = dict,
     ) -> None:
-        super().__init__(f"metrics {target.server}", sink)
+        super().__init__(f"metrics {target.server}", sink, target.interval_s)
         self._ask_stored: Callable[[], Mapping[int, LastSample]] | None = stored
         self._target = target
         self._tracker = SeriesTracker(target.server, resolve)
-        self._failures = 0
 
-    def work(self) -> None:
+    def poll(self) -> None:
         if self._ask_stored:
-            ask, self._ask_stored = self._ask_stored, None
-            self._tracker.resume(ask())
-        began = time.monotonic()
+            self._tracker.resume(self._ask_stored())
+            self._ask_stored = None
         self.scrape()
-        wait_s = min(
-            self._target.interval_s * 2 ** min(self._failures, 6), max(_MAX_WAIT_S, self._target.interval_s)
-        )
-        self._stopping.wait(max(0.0, began + wait_s - time.monotonic()))
 
     def scrape(self) -> None:
         """One scrape, stored."""
@@ -75,7 +67,7 @@ class Scraper(ThreadSource):
             return
         batch = self._store(exposition, at_us, up=True)
         if batch:
-            self._failures = 0
+            self.failures = 0
             self.tell(RUNNING, _summary(exposition, batch.counts["bad_time"]))
 
     def _read(self) -> Exposition:
@@ -94,9 +86,9 @@ class Scraper(ThreadSource):
     def _failed(self, reason: str, at_us: int, exposition: Exposition | None = None) -> None:
         """Store that the server is not up (once in a row of failures) and whatever came in whole lines."""
         self.counts["failed"] += 1
-        if exposition is not None or not self._failures:
+        if exposition is not None or not self.failures:
             self._store(exposition or Exposition(), at_us, up=False)
-        self._failures += 1
+        self.failures += 1
         self.tell(FAILING, reason)
 
     def _store(self, exposition: Exposition, at_us: int, up: bool) -> Batch | None:

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 WAITING, RUNNING, FAILING = "waiting", "running", "failing"
 _RETRY_S = 1.0
+_LONGEST_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,29 @@ class ThreadSource:
                 log.exception("%s", self.name)
                 self.tell(FAILING, f"{type(error).__name__}: {error}")
                 self._stopping.wait(_RETRY_S)
+
+
+class PollingSource(ThreadSource):
+    """Asks every `interval_s` seconds; after failures in a row twice as long each time, up to a minute.
+
+    `poll` counts `failures` up, and sets it to 0 when it worked.
+    """
+
+    def __init__(self, name: str, sink: Sink, interval_s: float) -> None:
+        super().__init__(name, sink)
+        self.failures = 0
+        self._interval_s = interval_s
+
+    def poll(self) -> None:
+        """Ask once and store what comes."""
+        raise NotImplementedError
+
+    def work(self) -> None:
+        began = time.monotonic()
+        self.poll()
+        longest_s = max(_LONGEST_WAIT_S, self._interval_s)
+        wait_s = min(self._interval_s * 2 ** min(self.failures, 6), longest_s)
+        self._stopping.wait(max(0.0, began + wait_s - time.monotonic()))
 
 
 def now_us() -> int:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from analysis.report.model import Report, SetLine
 from analysis.report.tables import TextTable, tables
+from cachemodel.printable import printable
 
 PAGE_WIDTH = 110  # of text in a file
 FOOTNOTE = "* derived, not told by a server. Bold: the interval of the change leaves zero out."
@@ -54,7 +55,14 @@ def to_markdown(report: Report) -> str:
     lines += ["", _escaped(FOOTNOTE), "", _escaped(report.method)]
     if report.warnings:
         lines += ["", "## Be wary", "", *(f"* {_escaped(warning)}" for warning in report.warnings)]
-    lines += ["", "## Next", "", "```sh", *map(_printable, report.next_steps), "```"]
+    lines += [
+        "",
+        "## Next",
+        "",
+        "```sh",
+        *(printable(step, lines=False) for step in report.next_steps),
+        "```",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -87,14 +95,9 @@ def _markdown(table: TextTable) -> list[str]:
 
 
 def _text(text: str, style: str = "") -> Text:
-    return Text(_printable(text), style=style)
+    return Text(printable(text, lines=False), style=style)
 
 
 def _escaped(text: str) -> str:
     """Text that Markdown shows as it is."""
-    return _MARKDOWN.sub(r"\\\g<0>", _printable(text))
-
-
-def _printable(text: str) -> str:
-    """Without characters that would steer a terminal or end a table's row."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return _MARKDOWN.sub(r"\\\g<0>", printable(text, lines=False))

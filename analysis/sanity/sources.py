@@ -3,6 +3,7 @@ rules find."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ from clickhouse_connect.driver.client import Client
 from analysis.sanity.examine import examine, parameters_of
 from analysis.sanity.model import Finding, Unanswered
 from analysis.sanity.views import metrics_of, with_views
-from analysis.sanity.words import printable
 from cachemodel.errors import UserError
+from cachemodel.printable import printable
 
-KINDS = ("request spans", "responses", "metric samples", "KV events", "log events")
+KINDS = ("request spans", "responses", "metric samples", "OTLP metrics", "KV events", "log events")
+_IN_A_LOG = re.compile(r"\bin (its|the server's) log\b")  # as dialects say where such a signal is
 _COMES_AS = {"KV events": "KV-cache events"}  # what dialects call the signal, where it has another name
 
 
@@ -87,13 +89,13 @@ class ServerSources:
     def unseen(self) -> tuple[Signal, ...]:
         """Signals that it does not tell, without those that could not be asked for and came in all the same."""
         came = {volume.kind for volume in self.volumes if volume.rows}
-        came |= {"cached tokens by request" for line in self.reuse if line.told_by.endswith("requests")}
-        return tuple(
-            signal
-            for signal in self.signals
-            if signal.seen is False
-            or (signal.seen is None and not any(_COMES_AS.get(kind, kind) in signal.signal for kind in came))
-        )
+        came |= {"cached tokens by request" for r in self.reuse if r.whole and r.told_by.endswith("requests")}
+
+        def has_come(signal: Signal) -> bool:
+            by_log = "log events" in came and _IN_A_LOG.search(signal.evidence) is not None
+            return by_log or any(_COMES_AS.get(kind, kind) in signal.signal for kind in came)
+
+        return tuple(s for s in self.signals if s.seen is False or (s.seen is None and not has_come(s)))
 
 
 def sources(client: Client, asked: Sequence[str], begin: datetime, end: datetime) -> list[ServerSources]:
@@ -180,6 +182,8 @@ GROUP BY server
 UNION ALL
 SELECT server, 'metric samples' AS kind, sum(samples) AS rows, max(last_time) AS last FROM counters GROUP BY server
 UNION ALL
+SELECT server, 'OTLP metrics' AS kind, count() AS rows, toDateTime64(max(time), 6) AS last FROM sent GROUP BY server
+UNION ALL
 SELECT server, 'KV events' AS kind, count() AS rows, max(time) AS last FROM kv GROUP BY server
 UNION ALL
 SELECT server, 'log events' AS kind, count() AS rows, toDateTime64(max(time), 6) AS last FROM logged GROUP BY server
@@ -232,7 +236,7 @@ FROM
                     toFloat64(told_prompt), 'tokens') AS r
     FROM usage
 )
-WHERE r.2 IS NOT NULL AND r.3 > 0
+WHERE r.2 IS NOT NULL AND r.3 IS NOT NULL
 """
 _REUSE_METRICS = (
     "lmcache.lookup.hit_tokens",
@@ -251,7 +255,8 @@ def _reuse(client: Client, parameters: dict[str, Any]) -> dict[str, list[Reuse]]
     found: dict[str, list[Reuse]] = defaultdict(list)
     for server, *figures in sorted(rows, key=lambda row: str(row[1])):
         found[str(server)].append(Reuse(*figures))
-    return found
+    # Counters that stand still are told of only where no other source tells of more.
+    return defaultdict(list, {s: [r for r in told if r.whole] or told for s, told in found.items()})
 
 
 def _utc(time: datetime) -> datetime:

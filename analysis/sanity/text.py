@@ -11,7 +11,8 @@ from rich.text import Text
 
 from analysis.sanity.model import Finding
 from analysis.sanity.sources import ServerSources, Signal
-from analysis.sanity.words import because, figures, printable, quantity, sentence
+from analysis.sanity.words import because, figures, quantity, sentence
+from cachemodel.printable import printable
 
 _STYLES = {"wrong": "bold red", "beware": "bold yellow", "blind": "bold", "note": "dim"}
 
@@ -80,7 +81,8 @@ def _reuse(server: ServerSources) -> Iterator[str]:
     width = max((len(line.told_by) for line in server.reuse), default=0)
     for line in server.reuse:
         ratio = quantity(line.ratio, "ratio")
-        yield f"{line.told_by:<{width}}  {ratio:>7}  {line.found:,} of {line.whole:,} {line.unit}"
+        still = "" if line.whole else ": nothing was looked up in this time"
+        yield f"{line.told_by:<{width}}  {ratio:>7}  {line.found:,} of {line.whole:,} {line.unit}{still}"
     if not server.reuse:
         yield "unknown: nothing tells"
 

@@ -78,6 +78,15 @@ VIEWS = {
         FROM otel_logs
         WHERE ServiceName IN {{servers:Array(String)}}
             AND Timestamp >= {{from:{TIME}}} AND Timestamp < {{to:{TIME}}}""",
+    # points of metrics that were sent by OTLP in the range, under the name that their sender has
+    "sent": "\n        UNION ALL\n".join(
+        f"""
+        SELECT ServiceName AS server, TimeUnix AS time
+        FROM {table}
+        WHERE ServiceName IN {{servers:Array(String)}}
+            AND TimeUnix >= {{from:{TIME}}} AND TimeUnix < {{to:{TIME}}}"""
+        for table in ("otel_metrics_gauge", "otel_metrics_sum", "otel_metrics_histogram")
+    ),
     # by what requests told of themselves. told_*: of those that tell both
     "usage": """
         SELECT

@@ -51,11 +51,6 @@ def because(cause: Cause) -> str:
     return f"{cause.text} ({aside})" if aside else cause.text
 
 
-def printable(text: str) -> str:
-    """Without characters that would steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def quantity(value: float | None, unit: str) -> str:
     """A number with its unit."""
     if value is None:

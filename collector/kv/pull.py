@@ -10,7 +10,6 @@ Source: tensorrt_llm/serve/openai_server.py; NVIDIA/TensorRT-LLM docs/source/fea
 
 from __future__ import annotations
 
-import http.client
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from urllib.parse import urlsplit
@@ -18,22 +17,22 @@ from urllib.parse import urlsplit
 from cachemodel.errors import UserError
 from cachemodel.kv_events import KVEventBatch
 from cachemodel.kv_events.trtllm import Drain, Drained
+from collector.fetch import FetchError, get
 from collector.kv.stream import KvStream, Message, Position
 from collector.sink import Entry, Sink
-from collector.source import FAILING, RUNNING, WAITING, ThreadSource
+from collector.source import FAILING, RUNNING, WAITING, PollingSource
 
 PATH = "/kv_cache_events"
 SOURCE = "kv_cache_events"
 """What stands in the rows as their source."""
 MAX_BYTES = 64 << 20
-_MAX_WAIT_S = 60.0
 _ENTRY_ROWS = 20_000
 _COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "bad_time", "unknown")
 
 Positions = Callable[[int], Mapping[str, Position]]
 
 
-class KvPull(ThreadSource):
+class KvPull(PollingSource):
     """Drains one server until stopped.
 
     url: base address of the server. token: bearer token, empty for none. positions: what the store knows of a rank's
@@ -52,14 +51,13 @@ class KvPull(ThreadSource):
         token: str = "",
         positions: Positions = lambda rank: {},
     ) -> None:
-        super().__init__(f"kv events {server} (drained)", sink)
+        super().__init__(f"kv events {server} (drained)", sink, interval_s)
         self._server = server
         self._url = url.rstrip("/") + PATH
-        self._interval_s, self._timeout_s, self._token = interval_s, timeout_s, token
+        self._timeout_s, self._token = timeout_s, token
         self._ask_position = positions
         self._drain = Drain()
         self._streams: dict[int, KvStream] = {}
-        self._failures = 0
 
     def start(self) -> None:
         """Begin. Raises UserError where the address cannot be one."""
@@ -71,30 +69,35 @@ class KvPull(ThreadSource):
         self.tell(WAITING, f"no event yet from {self._url}")
         super().start()
 
-    def work(self) -> None:
-        began = time.monotonic()
-        self.poll()
-        wait_s = min(self._interval_s * 2 ** min(self._failures, 6), max(_MAX_WAIT_S, self._interval_s))
-        self._stopping.wait(max(0.0, began + wait_s - time.monotonic()))
-
     def poll(self) -> None:
         """Drain once and store what came."""
         self._stream(0)
         self.counts["polls"] += 1
         try:
-            body = post(self._url, self._timeout_s, self._token)
-            items, nameless = self._drain.decode(body)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            items, nameless = self._drain.decode(self._answer())
+        except (FetchError, ValueError) as error:
             self.counts["failed"] += 1
-            self._failures += 1
-            self.tell(FAILING, f"{self._url}: {error or type(error).__name__}")
+            self.failures += 1
+            self.tell(FAILING, f"{self._url}: {error}")
             return
-        self._failures = 0
+        self.failures = 0
         self.counts["malformed"] += nameless
         for entry in _joined(self._entries(items, time.time())):
             if not self.deliver([entry]):
                 return
         self._report()
+
+    def _answer(self) -> bytes:
+        answer = get(
+            self._url, timeout_s=self._timeout_s, max_bytes=MAX_BYTES, token=self._token, method="POST"
+        )
+        if answer.status in (401, 403):
+            raise FetchError(f"HTTP {answer.status}: it wants a key, pass --api-key")
+        if answer.status != 200:
+            raise FetchError(f"HTTP {answer.status}")
+        if not answer.whole:
+            raise FetchError("the body broke off")
+        return answer.body
 
     def _entries(self, items: Iterable[Drained], received: float) -> Iterator[Entry]:
         for item in items:
@@ -134,37 +137,6 @@ class KvPull(ThreadSource):
         self.tell(
             RUNNING, f"{totals['messages']} events, last number {last}{missing}; times are those of reading"
         )
-
-
-def post(url: str, timeout_s: float, token: str = "") -> bytes:
-    """The whole body of the answer to an empty POST.
-
-    Raises OSError, http.client.HTTPException or ValueError, whose text says why there is none.
-    """
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
-    headers = {"User-Agent": "hitmap", "Connection": "close", "Content-Type": "application/json"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    deadline = time.monotonic() + timeout_s
-    try:
-        connection.request("POST", parts.path, body=b"", headers=headers)
-        answer = connection.getresponse()
-        if answer.status in (401, 403):
-            raise ValueError(f"HTTP {answer.status}: it wants a key, pass --api-key")
-        if answer.status != 200:
-            raise ValueError(f"HTTP {answer.status}")
-        body = bytearray()
-        while chunk := answer.read1(1 << 16):
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise ValueError(f"the answer is larger than {MAX_BYTES >> 20} MiB")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no whole answer within {timeout_s:g} s")
-        return bytes(body)
-    finally:
-        connection.close()
 
 
 def _joined(entries: Iterable[Entry]) -> Iterator[Entry]:

@@ -5,7 +5,6 @@ This table is the one place for names, defaults and their meaning: `hitmap confi
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -21,15 +20,9 @@ from pydantic import (
     model_validator,
 )
 
+from collector.detection import is_loopback
+
 OFF = "off"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address of that host."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _unquoted_off(value: object) -> object:

@@ -80,6 +80,7 @@ def test_the_sources_of_healthy_servers(healthy: Client) -> None:
         "request spans": 175,
         "responses": 175,
         "metric samples": 5481,
+        "OTLP metrics": 0,
         "KV events": 2154,
         "log events": 0,
     }

@@ -127,3 +127,45 @@ def test_an_empty_store(db: Database) -> None:
         "The store has nothing of any server yet: hitmap attach URL, or hitmap demo\n",
     )
     assert json.loads(sources(db.dsn, "--json").output)["servers"] == []
+
+
+@pytest.fixture
+def others(db: Database) -> Iterator[str]:
+    """A server whose counters stand still and whose log is read, and one that sends its metrics by OTLP."""
+    signals = [
+        ("where two prompts part", None, "in the server's log only", "-lv 4"),
+        ("cached tokens by request", None, "in the usage of responses", "--log FILE"),
+    ]
+    still = {"vllm:prefix_cache_queries": 0, "vllm:prefix_cache_hits": 0, "vllm:prompt_tokens": 0}
+    entries = [
+        *Server("vllm", "0.32.0", {}, signals).entries("still"),
+        *Scrapes(metrics(counters=still)).entries("still"),
+        *Responses([response("y", 1000, None)]).entries("sends"),
+    ]
+    store(db.client, entries, db.dsn.rpartition("/")[2])
+    db.client.command(
+        "INSERT INTO otel_logs (Timestamp, ServiceName, EventName) VALUES ('2026-11-29 12:01:00', 'still', 'x.y')"
+    )
+    db.client.command(
+        "INSERT INTO otel_metrics_sum (ServiceName, MetricName, TimeUnix, Value) VALUES"
+        " ('sends', 'requests', '2026-11-29 12:01:00', 1)"
+    )
+    return db.dsn
+
+
+def test_counters_that_stand_still_are_no_silence(others: str) -> None:
+    flat = " ".join(sources(others, "still", *RANGE).output.split())
+    assert "counters of the device cache unknown 0 of 0 tokens: nothing was looked up in this time" in flat
+    assert "nothing tells" not in flat
+
+
+def test_what_comes_by_a_log_is_not_called_unseen(others: str) -> None:
+    flat = " ".join(sources(others, "still", *RANGE).output.split())
+    assert "where two prompts part" not in flat
+    assert "cached tokens by request (cannot be asked)" in flat
+
+
+def test_metrics_sent_by_otlp_are_metrics(others: str) -> None:
+    flat = " ".join(sources(others, "sends", *RANGE).output.split())
+    assert "OTLP metrics 1 2026-11-29 12:01:00 UTC" in flat
+    assert "not-scraped" not in flat
