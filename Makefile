@@ -11,7 +11,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    install and see which layer a lost prefix cache shows up in (a recorded vLLM, about a minute)"
+	@echo "make demo    install and see which layer a lost prefix cache shows up in (a live LLM server, under three minutes)"
 	@echo "make test    install what the checks need and run all of them"
 	@echo "make bench   ingest, crash and load figures of this machine (about fifteen minutes)"
 	@echo "make check   style, types and dependency arrows only"
@@ -30,11 +30,15 @@ $(VENV)/.server: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP_INSTALL) -e '.[server]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.server
-	$(PIP_INSTALL) -e '.[server,dev]'
+$(VENV)/.engine: $(VENV)/.server
+	$(PIP_INSTALL) -e '.[server,engine]'
 	@touch $@
 
-demo: $(VENV)/.server
+$(VENV)/.dev: $(VENV)/.engine
+	$(PIP_INSTALL) -e '.[server,engine,dev]'
+	@touch $@
+
+demo: $(VENV)/.engine
 	$(BIN)/hitmap demo
 
 check: $(VENV)/.dev
@@ -59,7 +63,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 lock: $(VENV)/.dev
-	$(BIN)/pip freeze --exclude-editable | grep -v '^hitmap' > constraints.txt
+	$(BIN)/pip freeze --exclude-editable | grep -v '^hitmap' | sed 's/+cpu$$//' > constraints.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
