@@ -1,0 +1,179 @@
+"""`hitmap engine`: serves until it is told to stop, takes faults while it runs, begins again on the same ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cachemodel.errors import UserError
+from engine.serve import EngineServer
+from hitmap.commands.engine import command
+from tests.engine.serving.live import eventually
+
+HITMAP = [sys.executable, "-m", "hitmap"]
+READY = re.compile(r"hitmap engine: (\S+) on (http://127\.0\.0\.1:(\d+)); gRPC on 127\.0\.0\.1:(\d+)")
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """The exit code and the line of a command that fails."""
+    result = CliRunner().invoke(command, arguments)
+    if isinstance(result.exception, UserError):
+        return result.exception.exit_code, str(result.exception)
+    assert isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def asked(url: str, path: str, body: Any = None, method: str | None = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, method=method)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        text = answer.read()
+    return json.loads(text) if text.startswith(b"{") else text
+
+
+class Process:
+    """`hitmap engine serve` with the demo's model."""
+
+    def __init__(self, log: Path, *options: str) -> None:
+        self._log = log
+        with log.open("w") as stderr:
+            self.popen = subprocess.Popen(
+                [*HITMAP, "engine", "serve", "--port", "0", "--grpc-port", "0", "--threads", "1", *options],
+                stderr=stderr,
+            )
+        assert eventually(lambda: self.starts() == 1 or self.popen.poll() is not None, 60), self.said()
+        ready = READY.search(self.said())
+        assert ready, self.said()
+        self.model, self.url, self.port, self.grpc_port = ready.groups()
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def starts(self) -> int:
+        return len(READY.findall(self.said()))
+
+    def stop(self) -> int:
+        self.popen.send_signal(signal.SIGTERM)
+        return self.popen.wait(30)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    process = Process(tmp_path / "log", "--inject", "layer=prefix,delay_ms=1", "--served-model-name", "mine")
+    yield process
+    if process.popen.poll() is None:
+        process.popen.kill()
+        process.popen.wait()
+
+
+def cached(process: Process, prompt: str) -> int:
+    answer = asked(process.url, "/v1/completions", {"prompt": prompt, "max_tokens": 1, "model": "mine"})
+    return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_it_begins_again_on_the_same_ports_without_its_cache(process: Process) -> None:
+    prompt = "a prompt of some length, so that there are blocks to find. " * 4
+    assert cached(process, prompt) == 0
+    assert cached(process, prompt) > 0
+    asked(process.url, "/v1/admin/faults", {"spec": "evict=0.1"})
+    streaming = socket.create_connection(("127.0.0.1", int(process.port)), timeout=30)
+    body = b'{"prompt": "a", "max_tokens": 4000, "ignore_eos": true, "stream": true}'
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+    streaming.sendall(head % len(body) + body)
+    assert b"200 OK" in streaming.recv(65536)
+
+    asked(process.url, "/v1/admin/restart", method="POST")
+    assert eventually(lambda: process.starts() == 2, 60), process.said()
+    first, second = READY.findall(process.said())
+    assert first == second == ("mine", process.url, process.port, process.grpc_port)
+    received = b"".join(iter(lambda: streaming.recv(65536), b""))
+    assert b"[DONE]" not in received or b'"error"' in received
+    assert cached(process, prompt) == 0
+    faults = asked(process.url, "/v1/admin/faults")["faults"]
+    assert [fault["spec"] for fault in faults] == ["layer=prefix,delay_ms=1"]
+    arguments = Path(f"/proc/{process.popen.pid}/cmdline").read_bytes().decode().split("\0")
+
+    asked(process.url, "/v1/admin/restart", method="POST")
+    assert eventually(lambda: process.starts() == 3, 60), process.said()
+    assert Path(f"/proc/{process.popen.pid}/cmdline").read_bytes().decode().split("\0") == arguments
+    assert process.stop() == 0
+    assert "Traceback" not in process.said()
+
+
+def test_faults_are_injected_listed_and_cleared(server: EngineServer) -> None:
+    run = CliRunner().invoke
+    assert run(command, ["inject", server.url, "--list"]).output == "no fault is on\n"
+    assert "layer=host,delay_ms=5" in run(command, ["inject", server.url, "layer=host,delay_ms=5"]).output
+    assert "lose_events=0.5" in run(command, ["inject", server.url, "lose_events=0.5,for_s=60"]).output
+    assert [fault.kind for fault in server.faults.active()] == ["delay_ms", "lose_events"]
+    (first, second) = server.faults.active()
+    asked(server.url, f"/v1/admin/faults?id={first.id}", method="DELETE")
+    assert server.faults.active() == (second,)
+    assert run(command, ["inject", server.url, "--clear"]).output == "no fault is on\n"
+    assert server.faults.active() == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["serve", "--host", "0.0.0.0"], 2, "0.0.0.0 can be reached from elsewhere: set a --token"),
+        (["serve", "--model", "/no/such"], 1, "/no/such is no folder"),
+        (["serve", "--inject", "layer=host"], 2, "layer=host"),
+        (["serve", "--kv-replay", "tcp://127.0.0.1:5558"], 2, "--kv-replay needs --kv-events"),
+        (["serve", "--device-blocks", "-1"], 2, "--device-blocks"),
+        (["serve", "--device-blocks", "0", "--port", "0"], 1, "device_blocks must be at least 1"),
+        (["inject", "http://127.0.0.1:9", "--list"], 1, "is an engine serving there?"),
+        (["inject", "here", "--list"], 2, "here is no URL"),
+        (["inject", "http://127.0.0.1:9"], 2, "say one of"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(arguments: list[str], code: int, says: str) -> None:
+    exit_code, said = refused(*arguments)
+    assert exit_code == code
+    assert says in said
+
+
+def test_a_port_that_is_taken(server: EngineServer) -> None:
+    taken = str(server.port)
+    for options in (["--port", taken], ["--port", "0", "--grpc-port", taken]):
+        code, said = refused("serve", "--threads", "1", *options)
+        assert code == 1
+        assert f"cannot listen on 127.0.0.1:{taken}" in said
+
+
+def test_a_fault_that_is_none_is_refused_with_what_is_allowed(server: EngineServer) -> None:
+    code, said = refused("inject", server.url, "layer=nowhere,delay_ms=1")
+    assert code == 1
+    assert "frontend|queue|prefix" in said
+
+
+def test_errors_come_without_a_traceback() -> None:
+    done = subprocess.run(
+        [*HITMAP, "engine", "serve", "--model", "/no/such"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("hitmap: /no/such is no folder")
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_option_says_what_it_does() -> None:
+    for name in ("serve", "inject", "bench"):
+        for parameter in command.commands[name].params:  # type: ignore[attr-defined]
+            assert not isinstance(parameter, click.Option) or parameter.help, f"{name} {parameter.name}"
+    environment = os.environ | {"COLUMNS": "100"}
+    shown = CliRunner(env=environment).invoke(command, ["serve", "--help"]).output
+    for field in ("--max-num-batched-tokens", "--disk-blocks", "--inject", "--kv-events", "--otlp"):
+        assert field in shown
