@@ -17,18 +17,27 @@ from cachemodel.printable import printable
 
 # name -> help line; a module hitmap/commands/<name>.py stands behind each
 COMMANDS = {
-    "demo": "See it work: a recorded vLLM comes in through real sockets, then the report.",
+    "demo": "See it work: a live LLM server loses its prefix cache, and the report says where it shows.",
     "up": "Run everything in the configuration file: store, collector and every server.",
     "attach": "Watch live LLM servers: what each tells, what it does not, and the flag that opens the rest.",
     "collect": "Receive OpenTelemetry from servers and write it to the store.",
     "report": "Compare two sets of requests: which layer shows the change in latency?",
     "sources": "What each server tells, what it does not, and which figures cannot be trusted.",
     "replay": "Play a recorded capture through the ports a live server would use.",
+    "engine": "Run the reference engine: a small LLM server with known faults.",
+    "load": "Send requests to an LLM server as callers would, and say what they saw.",
     "deploy": "Mark a deployment, so that reports can compare before and after.",
     "config": "Check the configuration file, or print one to start from.",
     "store": "Run, migrate and query the store.",
 }
 EXTRA_OF = {
+    "aiohttp": "engine",
+    "grpc_health": "engine",
+    "grpc_reflection": "engine",
+    "jinja2": "engine",
+    "safetensors": "engine",
+    "tokenizers": "engine",
+    "torch": "engine",
     "chdb": "server",
     "clickhouse_connect": "server",
     "numpy": "server",
@@ -63,7 +72,7 @@ def cli() -> None:
 
     \b
     First steps:
-      hitmap demo                              the whole path on a recorded vLLM
+      hitmap demo                              the whole path on a live server
       hitmap attach http://127.0.0.1:8000      watch a server of your own
       hitmap sources                           which of its figures cannot be true
       hitmap report --a '-2h/-1h' --b '-1h/now'  compare two windows
@@ -74,9 +83,7 @@ def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong call, 75 store directory taken, 130 interrupted."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say comes back as errors
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        sys.exit(cli.main(standalone_mode=False) or 0)  # what ctx.exit said, which click returns here
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -1,4 +1,4 @@
-"""`hitmap demo`: the main job on a recorded vLLM."""
+"""`hitmap demo`: the main job, on a live server or on a recorded one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import shlex
 import shutil
 import sys
 import tempfile
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -15,48 +17,84 @@ from rich.text import Text
 
 from cachemodel.errors import UserError
 
+if TYPE_CHECKING:
+    from analysis.report.model import Report
+    from hitmap.demo.stage import Watched
+
 RECORDING = Path(__file__).parents[2] / "tests/data/vllm-0.32/run1"
-CONTROL, TREATMENT = "phase=tsend", "phase=tsfront"
+
+
+@dataclasses.dataclass(frozen=True)
+class Story:
+    """What a demo compares. a, b: selections of requests."""
+
+    a: str
+    b: str
+    title: str
+
+
+LIVE = Story(
+    "phase=before", "phase=after", "Before (A) and after (B) a clock came to the top of the system prompts"
+)
+RECORDED = Story(
+    "phase=tsend", "phase=tsfront", "A timestamp last in the prompt (A) against a timestamp first (B)"
+)
 
 
 @click.command()
 @click.option(
+    "--seconds",
+    default=40.0,
+    show_default=True,
+    type=click.FloatRange(10, 3600),
+    help="Of load before the change, and as many after it.",
+)
+@click.option("--recorded", is_flag=True, help="Play a recorded vLLM 0.32 instead: real figures, no torch.")
+@click.option(
     "--capture",
     type=click.Path(path_type=Path),
-    default=RECORDING,
-    help="Another recording with the phases tsend and tsfront. Default: vLLM 0.32, in the source tree.",
+    help="Play this recording, which has the phases tsend and tsfront.",
 )
 @click.option(
-    "--speed", default=2.0, show_default=True, type=click.FloatRange(0.1, 20), help="1: as it was recorded."
+    "--speed",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(0.1, 20),
+    help="Of a recording. 1: as it was.",
 )
 @click.option(
     "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep store and log in this folder."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def command(capture: Path, speed: float, keep: Path | None, as_json: bool) -> None:
-    """See it work: a recorded vLLM 0.32 comes in through real sockets, then the report.
+def command(
+    seconds: float, recorded: bool, capture: Path | None, speed: float, keep: Path | None, as_json: bool
+) -> None:
+    """See it work: a live LLM server loses its prefix cache, and the report says where that shows.
 
-    Starts the embedded store and the collector, plays the recording through the ports of a live server (spans by gRPC,
-    /metrics over HTTP, KV events over ZeroMQ, a growing request log), attaches to it, and compares the requests that
-    had a timestamp first in their prompt with those that had it last.
+    Starts the embedded store, the collector and the reference engine, each a process or a thread of its own that only
+    sockets connect; attaches to the engine; and sends it the same requests at the same times twice, the second time
+    with the time of day at the top of the system prompt. The report compares the two.
     """
     from analysis.report import json as as_data
     from analysis.report.compare import compare
     from analysis.report.text import to_terminal
     from hitmap.commands._detection_view import table
-    from hitmap.demo import played
     from store.client import connect
 
-    if not capture.is_dir():
-        raise UserError(
-            f"the recording {capture} is not here; run from a source tree, or name one with --capture"
-        )
+    story = RECORDED if recorded or capture else LIVE
     console = Console(stderr=as_json, highlight=False)
     home = keep or Path(tempfile.mkdtemp(prefix="hitmap-demo-"))
     try:
         home.mkdir(parents=True, exist_ok=True)
-        console.print("Starting the store and the collector, then a played vLLM.", style="bold")
-        with played(capture, home, speed=speed, console=console) as result:
+        if story is RECORDED:
+            console.print("Starting the store and the collector, then a played vLLM.", style="bold")
+            watched = _played(capture or RECORDING, home, speed, console)
+        else:
+            console.print(
+                "Starting the store, the collector and the reference engine, then the load.", style="bold"
+            )
+            watched = _live(home, seconds, console)
+        with watched as result:
             console.print(
                 f"{result.requests} requests came in, with spans, KV events and a request log. What the server itself"
                 " told when it was attached:\n"
@@ -64,11 +102,36 @@ def command(capture: Path, speed: float, keep: Path | None, as_json: bool) -> No
             for line in table(result.server, result.detection):
                 console.print(Text(line), soft_wrap=True)
             console.print()
-            report = compare(connect(result.dsn), CONTROL, TREATMENT)
+            report = compare(connect(result.dsn), story.a, story.b)
     finally:
         if not keep:
             shutil.rmtree(home, ignore_errors=True)
-    # The steps are commands on this store: they need it kept, and to be told where it is.
+    report = _with_steps(report, keep)
+    if as_json:
+        click.echo(as_data.to_json(report))
+        return
+    console.print(f"{story.title}\n", style="bold")
+    to_terminal(report, console)
+
+
+def _played(capture: Path, home: Path, speed: float, console: Console) -> AbstractContextManager[Watched]:
+    from hitmap.demo.recorded import played
+
+    if not capture.is_dir():
+        raise UserError(
+            f"the recording {capture} is not here; run from a source tree, or name one with --capture"
+        )
+    return played(capture, home, speed=speed, console=console)
+
+
+def _live(home: Path, seconds: float, console: Console) -> AbstractContextManager[Watched]:
+    from hitmap.demo.live import live
+
+    return live(home, seconds=seconds, console=console)
+
+
+def _with_steps(report: Report, keep: Path | None) -> Report:
+    """The steps are commands on this store: they need it kept, and to be told where it is."""
     program = "hitmap" if shutil.which("hitmap") else shlex.quote(sys.argv[0])
     if keep:
         home_is = f"HITMAP_HOME={shlex.quote(str(keep))}"
@@ -76,9 +139,4 @@ def command(capture: Path, speed: float, keep: Path | None, as_json: bool) -> No
     else:
         steps = [f"{program} demo --keep demo    # keeps the store, for questions of your own"]
     steps.append(f"{program} attach http://127.0.0.1:8000 --check    # your server")
-    report = dataclasses.replace(report, next_steps=steps)
-    if as_json:
-        click.echo(as_data.to_json(report))
-        return
-    console.print("A timestamp last in the prompt (A) against a timestamp first (B)\n", style="bold")
-    to_terminal(report, console)
+    return dataclasses.replace(report, next_steps=steps)

@@ -14,7 +14,8 @@ from clickhouse_connect.driver.client import Client
 from rich.console import Console
 
 from analysis.report.compare import compare
-from hitmap.demo import Played, played
+from hitmap.demo.recorded import played
+from hitmap.demo.stage import Watched
 from hitmap.replay.player import Shift
 from store.client import connect
 
@@ -25,7 +26,7 @@ COUNTED = ("otel_traces", "kv_events", "samples", "request_usage", "requests")
 
 def play(
     run: Path, home: Path, shift: Shift = "now", *, with_log: bool = True
-) -> Iterator[tuple[Client, Played]]:
+) -> Iterator[tuple[Client, Watched]]:
     with played(run, home, speed=SPEED, shift=shift, with_log=with_log, console=QUIET) as result:
         yield connect(result.dsn), result
 
