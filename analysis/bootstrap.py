@@ -25,8 +25,8 @@ RESAMPLES = 2000
 FEWEST_RESAMPLES = 200
 MOST_DRAWS = 10_000_000  # observations drawn in all: bounds time on large sets
 DRAWS_AT_ONCE = 1_000_000  # and memory
-# How often nominal 95 % cover the truth, by observations beyond the quantile (exponential and log-normal data):
-# 60 % with 1, 82 % with 2, 90 % with 3, 92 to 94 % from 5 on.
+# How often nominal 95% cover the truth, by observations beyond the quantile (exponential and log-normal data):
+# 60% with 1, 82% with 2, 90% with 3, 92 to 94% from 5 on.
 FEWEST_BEYOND = 5
 _SHORTEST_SERIES = 20  # below, an autocorrelation says nothing
 

@@ -127,7 +127,7 @@ def bounds(gauges: Gauges, sink: Measured, spool_bytes: int, connections: int) -
         "HTTP bodies held, bytes": (otlp_http.BODIES + 1) * Limits().message_bytes,
         "HTTP requests under way": otlp_http.WORKERS,
         "gRPC requests under way": otlp_grpc.WORKERS,
-        "KV messages waiting": kv_subscriber._QUEUE + kv_subscriber._BURST,
+        "KV messages waiting": kv_subscriber.QUEUE + kv_subscriber.BURST,
         # a scrape has a clock of its own that cuts it off
         "threads": THREADS_OF_OURS
         + THREADS_OF_DOORS

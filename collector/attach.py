@@ -11,19 +11,21 @@ from typing import Self
 import msgspec
 
 from cachemodel.errors import UserError
-from collector.detection import Detection, Probe, Visit
+from collector.detection import Detection, Probe, Visit, with_service
 from collector.dialects.detectors import KNOWN, recognise
 from collector.kv.endpoints import kv_endpoints, not_followed, within_bounds
 from collector.kv.subscriber import KvSubscriber
 from collector.log_tail import LogTail, ServerLogTail
+from collector.otlp.check import DEFAULT_WINDOW, Window
 from collector.resume import Stored
-from collector.scrape import Scraper, Target
+from collector.scrape import Scraper
 from collector.sink import Backpressure, Entry, Sink
 from collector.source import WAITING, Source, SourceStatus, now_us
 
 
-def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317") -> Detection:
-    """Find out what answers at `url`. otlp: where its spans would be received, for the flags that are shown.
+def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317", service: str = "") -> Detection:
+    """Find out what answers at `url`. For the flags that are shown, otlp: where its spans would be received; service:
+    what they are to call it, empty to leave that open.
 
     Raises UserError where nothing answers, a key is wanted or the answer is no server that hitmap knows.
     """
@@ -33,7 +35,7 @@ def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317") -> Dete
         if detection is None or address == detection.metrics_url:
             raise UserError(f"{address} wants a key (HTTP {status}): pass --api-key")
     if detection is not None:
-        return within_bounds(detection)
+        return within_bounds(with_service(detection, service) if service else detection)
     raise UserError(
         f"{probe.url} answers, but not as a server hitmap knows ({KNOWN}): give the address its API is at, such as "
         "http://127.0.0.1:8000"
@@ -47,7 +49,7 @@ class AttachOptions:
     server: the name its rows carry. services: what its spans call it (`service.name`). kv_events, replay: addresses as
     in the server's own configuration, empty for what the server says; kv_bind: whether the collector binds
     kv_events, None for vLLM's rule; kv_ranks: data-parallel ranks, on consecutive ports. log: JSONL request log.
-    server_log: the server's own log. drain: also read what is gone once it was read.
+    server_log: the server's own log. drain: also read what is gone once it was read. window: which times are kept.
     """
 
     server: str
@@ -62,6 +64,12 @@ class AttachOptions:
     label_fields: tuple[str, ...] = ()
     interval_s: float = 5.0
     api_key: str = ""
+    window: Window = DEFAULT_WINDOW
+
+    @property
+    def service(self) -> str:
+        """What its spans call it, or are to call it."""
+        return self.services[0] if self.services else self.server
 
 
 class Attachment:
@@ -74,16 +82,18 @@ class Attachment:
         self.options = options
         self._sink = sink
         self.sources: list[Source] = []
-        visit = Visit(options.server, options.api_key, options.interval_s, sink, stored)
+        visit = Visit(options.server, options.api_key, options.interval_s, sink, stored, options.window)
         if detection.metrics_url:
-            target = Target(options.server, detection.metrics_url, options.interval_s, token=options.api_key)
+            target = visit.target(detection.metrics_url)
             self.sources.append(Scraper(target, detection.resolve, sink, visit.samples))
         self.sources += [door.open(visit) for door in detection.doors if options.drain or not door.drains]
         for endpoint in kv_endpoints(detection, options):
             positions = partial(stored.kv_positions, endpoint.server, endpoint.rank) if stored else dict
             self.sources.append(KvSubscriber(endpoint, sink, positions))
         if options.log is not None:
-            self.sources.append(LogTail(options.log, options.server, sink, options.label_fields))
+            self.sources.append(
+                LogTail(options.log, options.server, sink, options.label_fields, options.window)
+            )
         if options.server_log is not None:
             if detection.log_reader is None:
                 raise UserError(
@@ -91,7 +101,9 @@ class Attachment:
                 )
             read_line = detection.log_reader(options.server)
             position = partial(stored.log_position, options.server) if stored else lambda: None
-            self.sources.append(ServerLogTail(options.server_log, options.server, read_line, sink, position))
+            self.sources.append(
+                ServerLogTail(options.server_log, options.server, read_line, sink, position, options.window)
+            )
 
     def start(self) -> None:
         """Start every source and register the server and its other names; nothing stays running where that fails."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cachemodel.errors import UserError
 from collector.fetch import FetchError, Response, get
+from collector.otlp.check import DEFAULT_WINDOW, Window
+from collector.scrape import Target
 from collector.series import LastSample, Resolver
 from collector.sink import Entry, Sink
 from collector.source import Source
@@ -18,6 +21,10 @@ from collector.source import Source
 if TYPE_CHECKING:
     from collector.kv.stream import Position
     from collector.resume import Stored
+
+
+SERVICE_NAME = "OTEL_SERVICE_NAME=NAME"
+"""In a flag: `with_service` puts the server's name in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class Visit:
     """What a source needs that is opened for a server of that name.
 
     token: bearer token, empty for none. interval_s: between polls. stored: lets it take up what an earlier run left
-    off, None where that is not known.
+    off, None where that is not known. window: which times are kept.
     """
 
     server: str
@@ -56,6 +63,11 @@ class Visit:
     interval_s: float
     sink: Sink
     stored: Stored | None = None
+    window: Window = DEFAULT_WINDOW
+
+    def target(self, url: str) -> Target:
+        """What to ask at `url`, as this visit asks."""
+        return Target(self.server, url, self.interval_s, token=self.token, window=self.window)
 
     def samples(self) -> Mapping[int, LastSample]:
         """The newest samples of the server's series that are stored, by fingerprint."""
@@ -177,11 +189,33 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def with_service(detection: Detection, service: str) -> Detection:
+    """The detection with that `service.name` in its flags, where they leave it open."""
+    name = f"OTEL_SERVICE_NAME={shlex.quote(service)}"
+    rows = (replace(row, flag=row.flag.replace(SERVICE_NAME, name)) for row in detection.capabilities)
+    return replace(detection, capabilities=tuple(rows))
+
+
 def receiver(url: str, otlp: str) -> str:
     """Where the server at `url` can send spans that are received at `otlp` (host:port)."""
     host, _, port = otlp.rpartition(":")
     local = is_loopback(urlsplit(url).hostname or "")
     return otlp if local or not is_loopback(host) else f"THIS-MACHINE:{port}"
+
+
+def kv_addresses(url: str) -> dict[str, str]:
+    """Where the server at `url` may publish KV events, and replay them, as in a --kv-events-config.
+
+    The ports follow from the server's own, and leave room for ranks on consecutive ones: servers of one host that are
+    all set up so are not in each other's way.
+    """
+    parts = urlsplit(url)
+    host = "127.0.0.1" if is_loopback(parts.hostname or "") else "*"
+    number = (parts.port or (443 if parts.scheme == "https" else 80)) % 10_000
+    return {
+        "endpoint": f"tcp://{host}:{10_000 + number}",
+        "replay_endpoint": f"tcp://{host}:{20_000 + number}",
+    }
 
 
 def attached_with(kv_events_config: Mapping[str, object]) -> str:

@@ -55,10 +55,11 @@ class Finaliser:
                 self._add_usage({"batches": [batch_id]})
                 self._waiting.append((time.monotonic() + self._grace_s, batch_id))
 
-    def sweep(self) -> int:
+    def sweep(self, *, last: bool = False) -> int:
         """Make rows of their own for usage that has waited out the grace period; returns how many. Call it often.
 
-        Once the first grace period is over it also looks at usage that a process before this one left waiting.
+        Once the first grace period is over it also looks at usage that a process before this one left waiting. last:
+        nobody will call again, so that nothing waits any longer; a span that comes later replaces such a row.
         """
         with self._lock:
             now, made = time.monotonic(), 0
@@ -66,9 +67,9 @@ class Finaliser:
                 self._drop_leftovers()
                 made += self._add_logged(sql.USAGE_LEFT, {"grace_ms": int(self._grace_s * 1000)})
                 self._recover_at = None
-            if due := [batch for ends, batch in self._waiting if ends <= now]:
+            if due := [batch for ends, batch in self._waiting if last or ends <= now]:
                 made += self._add_logged(sql.USAGE_OF_BATCHES, {"batches": due})
-                self._waiting = [(ends, batch) for ends, batch in self._waiting if ends > now]
+                self._waiting = [] if last else [(ends, batch) for ends, batch in self._waiting if ends > now]
             return made
 
     def _add_spans(self, batch: _Parameters) -> None:

@@ -102,6 +102,10 @@ _USAGE_TELLS_LAYERS = f"""
     (coalesce({", ".join(f"u.{layer}" for layer in _LAYERS)}) IS NOT NULL AND r.dialect NOT IN ({_BY_SERVER}))"""
 
 
+# A mark that a span sets stands beside the labels of a log; which of the latter stood before does not matter.
+_TOLD_BY_SPANS = "mapFilter((name, told) -> name = 'fault', r.labels)"
+
+
 def _newest(column: str, told: str = "") -> str:
     """The newest value told of a column of usage (argMax passes over NULL)."""
     value = f"t.{column}, (received, time)"
@@ -129,7 +133,7 @@ def _with_usage(rows: str) -> str:
         (
             if(r.model != '', r.model, u.model) AS model,
             if(u.finish_reason != '', u.finish_reason, r.finish_reason) AS finish_reason,
-            if(notEmpty(u.labels), u.labels, r.labels) AS labels,
+            if(notEmpty(u.labels), mapUpdate({_TOLD_BY_SPANS}, u.labels), r.labels) AS labels,
             {", ".join(counts)},
             ttft AS ttft_us,
             e2e AS e2e_us,

@@ -71,8 +71,9 @@ class _Search(ThreadSource):
             self._stopping.wait()
             return
         try:
-            detection = detect(self._url, api_key=self._options.api_key, otlp=self._otlp)
-            attachment = Attachment(detection, self._options, self._sink, self._stored)
+            options = self._options
+            detection = detect(self._url, api_key=options.api_key, otlp=self._otlp, service=options.service)
+            attachment = Attachment(detection, options, self._sink, self._stored)
             attachment.start()
         except UserError as error:
             self.tell(FAILING, f"{error}; looking for it until it answers")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from collector.fetch import FetchError, get
 from collector.prometheus import GAUGE, Exposition, Family, Labels, Sample
 from collector.scrape import Target
-from collector.series import WINDOW, Batch, LastSample, Resolver, SeriesTracker
+from collector.series import Batch, LastSample, Resolver, SeriesTracker
 from collector.sink import Sink
 from collector.source import FAILING, RUNNING, PollingSource, now_us
 
@@ -45,7 +45,7 @@ class JsonPoller(PollingSource):
         self._ask_stored: Callable[[], Mapping[int, LastSample]] | None = stored
         self._target = target
         self._read = read
-        self._tracker = SeriesTracker(target.server, resolve)
+        self._tracker = SeriesTracker(target.server, resolve, target.window)
 
     def poll(self) -> None:
         """One poll, stored."""
@@ -83,7 +83,7 @@ class JsonPoller(PollingSource):
     def _rows(self, readings: Iterable[Reading]) -> Batch:
         """The rows of all readings; each grows from the one before."""
         rows = Batch()
-        oldest_ns, newest_ns = WINDOW.bounds()
+        oldest_ns, newest_ns = self._target.window.bounds()
         for time_us, samples in readings:
             if not oldest_ns <= time_us * 1000 <= newest_ns:
                 self.counts["bad_time"] += len(samples.samples)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from collector.detection import LineReader
-from collector.otlp.check import Window, check_logs
+from collector.otlp.check import DEFAULT_WINDOW, Window, check_logs
 from collector.request_log import (
     IMPLAUSIBLE,
     MAX_LINE_BYTES,
@@ -32,7 +32,6 @@ POLL_S = 0.2
 RETRY_S = 1.0
 CUT_OFF, UNREADABLE = "line was cut off", "unreadable"
 REASONS = frozenset({CUT_OFF, UNREADABLE, TOO_LONG, NOT_JSON, NOT_AN_OBJECT, NO_ID, NO_TIME, IMPLAUSIBLE})
-WINDOW = Window()
 _NEWEST_BYTES = 1 << 16
 
 
@@ -141,13 +140,14 @@ class LogFile:
 class _Tail(ThreadSource):
     """Reads a file from its start and on as it grows, until it is stopped.
 
-    What was read in an earlier run comes out in the same bytes and is stored once.
+    What was read in an earlier run comes out in the same bytes and is stored once. window: which times are kept.
     """
 
     unit = "rows"
 
-    def __init__(self, name: str, path: Path, sink: Sink, poll_s: float) -> None:
+    def __init__(self, name: str, path: Path, sink: Sink, poll_s: float, window: Window) -> None:
         super().__init__(name, sink)
+        self._window = window
         self._log = LogFile(path)
         self._poll_s = poll_s
 
@@ -194,9 +194,16 @@ class LogTail(_Tail):
     unit = "responses"
 
     def __init__(
-        self, path: Path, server: str, sink: Sink, label_fields: Sequence[str] = (), *, poll_s: float = POLL_S
+        self,
+        path: Path,
+        server: str,
+        sink: Sink,
+        label_fields: Sequence[str] = (),
+        window: Window = DEFAULT_WINDOW,
+        *,
+        poll_s: float = POLL_S,
     ) -> None:
-        super().__init__(f"request log {server}", path, sink, poll_s)
+        super().__init__(f"request log {server}", path, sink, poll_s, window)
         self._server = server
         self._label_fields = tuple(label_fields)
 
@@ -205,7 +212,7 @@ class LogTail(_Tail):
 
     def _entry(self, line: bytes) -> Entry | None:
         try:
-            row = parse_line(line, self._server, time.time(), self._label_fields)
+            row = parse_line(line, self._server, time.time(), self._label_fields, self._window)
             if not isinstance(row, Rejected):
                 return row.entry()
             self.counts[row.reason] += 1
@@ -229,10 +236,11 @@ class ServerLogTail(_Tail):
         read_line: LineReader,
         sink: Sink,
         stored: Callable[[], LogPosition | None] = lambda: None,
+        window: Window = DEFAULT_WINDOW,
         *,
         poll_s: float = POLL_S,
     ) -> None:
-        super().__init__(f"server log {server}", path, sink, poll_s)
+        super().__init__(f"server log {server}", path, sink, poll_s, window)
         self._read_line = read_line
         self._ask_stored: Callable[[], LogPosition | None] | None = stored
 
@@ -267,6 +275,6 @@ class ServerLogTail(_Tail):
 
     def _is_timely(self, entry: Entry) -> bool:
         """Whether an event's time is one that any other log record could have."""
-        rejected = check_logs(entry.payload, WINDOW).rejected
+        rejected = check_logs(entry.payload, self._window).rejected
         self.counts["bad_time"] += rejected.total()
         return not rejected

@@ -52,6 +52,7 @@ class Pipeline:
         migrate(client)
         client.close()
         self.tally = Tally()
+        self.drained = False
         self._spool = Spool(spool, self.tally, limit_bytes=spool_limit_bytes, fsync=fsync)
         self._writer = Writer(self._spool, self._open, self.tally, finaliser=finaliser, flush=flush)
         self._writer.start()
@@ -70,13 +71,13 @@ class Pipeline:
         return Stats(self.tally.snapshot(), self._spool.pending(), self._spool.size, self._spool.limit_bytes)
 
     def close(self, drain_s: float = 10.0) -> bool:
-        """Write what is waiting, for up to `drain_s` seconds; whether all of it went out.
+        """Write what is waiting, for up to `drain_s` seconds; whether all of it went out (also in `drained`).
 
         The rest stays in the spool for the next start.
         """
-        drained = self._writer.stop(drain_s)
+        self.drained = self._writer.stop(drain_s)
         self._spool.close()
-        return drained
+        return self.drained
 
     def __enter__(self) -> Pipeline:
         return self

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from collector import usage
+from collector.otlp.check import DEFAULT_WINDOW, Window
 from collector.sink import Entry
 from collector.usage import stream
 from collector.usage.style import Record, Usage, at, number, seconds
@@ -21,7 +22,6 @@ from collector.usage.style import Record, Usage, at, number, seconds
 LABEL_FIELDS = ("phase", "experiment", "arm", "tenant", "template", "tag")
 MAX_LINE_BYTES = 16 << 20
 MAX_TEXT = 256  # characters of an id or a label: longer ones are content, not names
-_PLAUSIBLE_S = (400 * 86_400, 86_400)  # before and after now
 
 TOO_LONG, NOT_JSON, NOT_AN_OBJECT = "line is too long", "line is no JSON", "line is no JSON object"
 NO_ID, NO_TIME, IMPLAUSIBLE = "no response id", "no time", "time is years off"
@@ -55,12 +55,12 @@ class Rejected:
 
 
 def parse_line(
-    line: bytes, server: str, now_s: float, label_fields: Sequence[str] = ()
+    line: bytes, server: str, now_s: float, label_fields: Sequence[str] = (), window: Window = DEFAULT_WINDOW
 ) -> UsageRow | Rejected:
     """Read one line of the log of `server`.
 
-    now_s: the time, in Unix seconds, against which that of the request must be plausible. label_fields: fields kept
-    as labels besides LABEL_FIELDS.
+    now_s: the time, in Unix seconds, against which that of the request must be plausible by `window`. label_fields:
+    fields kept as labels besides LABEL_FIELDS.
     """
     if len(line) > MAX_LINE_BYTES:
         return Rejected(TOO_LONG)
@@ -77,7 +77,7 @@ def parse_line(
     sent = _sent(record, response)
     if sent is None:
         return Rejected(NO_TIME)
-    if not now_s - _PLAUSIBLE_S[0] <= sent <= now_s + _PLAUSIBLE_S[1]:
+    if not window.holds(sent, now_s):
         return Rejected(IMPLAUSIBLE)
     return UsageRow(
         **usage.read(response),

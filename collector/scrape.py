@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from collector.fetch import FetchError, Response, get
+from collector.otlp.check import DEFAULT_WINDOW, Window
 from collector.prometheus import Exposition, parse
 from collector.series import Batch, LastSample, Resolver, SeriesTracker
 from collector.sink import Backpressure, Sink
@@ -18,7 +19,8 @@ _TEXT = ("text/plain", "application/openmetrics-text", "application/octet-stream
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to scrape. server: the name its samples are stored under; token: bearer token, empty for none."""
+    """What to scrape. server: the name its samples are stored under; token: bearer token, empty for none; window: which
+    times of samples are kept."""
 
     server: str
     url: str
@@ -26,6 +28,7 @@ class Target:
     timeout_s: float = 5.0
     max_bytes: int = 16 << 20
     token: str = ""
+    window: Window = DEFAULT_WINDOW
 
 
 class Scraper(PollingSource):
@@ -45,7 +48,7 @@ class Scraper(PollingSource):
         super().__init__(f"metrics {target.server}", sink, target.interval_s)
         self._ask_stored: Callable[[], Mapping[int, LastSample]] | None = stored
         self._target = target
-        self._tracker = SeriesTracker(target.server, resolve)
+        self._tracker = SeriesTracker(target.server, resolve, target.window)
 
     def poll(self) -> None:
         if self._ask_stored:

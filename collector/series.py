@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from collector.metric import Metric, metric_of
-from collector.otlp.check import Window
+from collector.otlp.check import DEFAULT_WINDOW, Window
 from collector.prometheus import (
     COUNTER,
     GAUGE,
@@ -44,8 +44,6 @@ MAX_BYTES = 64 << 20
 _PROCESS_START = "process_start_time_seconds"
 # A start time that moved by less is the same start: some servers work it out anew for every scrape.
 _RESTART_TOLERANCE_S = 2.0
-WINDOW = Window()
-"""Which times of samples are plausible: each day is a partition, and an insert may touch no more than 1000."""
 _GROWING = {
     (COUNTER, "_total"),
     *((kind, s) for kind in (HISTOGRAM, SUMMARY) for s in ("_bucket", "_sum", "_count")),
@@ -125,13 +123,20 @@ class Batch:
 
 
 class SeriesTracker:
-    """All series of one server."""
+    """All series of one server. window: which times of samples are kept."""
 
     def __init__(
-        self, server: str, resolve: Resolver, *, max_series: int = MAX_SERIES, max_bytes: int = MAX_BYTES
+        self,
+        server: str,
+        resolve: Resolver,
+        window: Window = DEFAULT_WINDOW,
+        *,
+        max_series: int = MAX_SERIES,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._server = server
         self._resolve = resolve
+        self._window = window
         self._max_series, self._max_bytes = max_series, max_bytes
         self._bytes = 0  # of the keys of what is known
         self._known: dict[Key, _Series] = {}
@@ -162,7 +167,7 @@ class SeriesTracker:
         scrape = _Scrape(now_us, names, created, _is_later(batch.started, self._started), lowest)
         times = (s.time_s for s in exposition.samples if s.time_s is not None)
         told = (
-            max((time_s for time_s in times if _is_timely(time_s * 1e6, now_us)), default=None)
+            max((time_s for time_s in times if self._window.holds(time_s, now_us / 1e6)), default=None)
             if up
             else None
         )
@@ -189,7 +194,7 @@ class SeriesTracker:
         if sample.time_s is not None and not math.isfinite(sample.time_s):
             return "bad_time"
         time_us = scrape.now_us if sample.time_s is None else round(sample.time_s * 1e6)
-        if not _is_timely(time_us, scrape.now_us):
+        if not self._window.holds(time_us / 1e6, scrape.now_us / 1e6):
             return "bad_time"
         key = (sample.name, sample.labels)
         series = self._known.get(key) or batch.new.get(key)
@@ -268,10 +273,6 @@ def _origins(exposition: Exposition) -> tuple[dict[Key, float], float | None]:
             if suffix:
                 created[family.name, sample.labels] = sample.value
     return created, started
-
-
-def _is_timely(time_us: float, now_us: int) -> bool:
-    return -WINDOW.max_age_s <= (time_us - now_us) / 1e6 <= WINDOW.max_ahead_s
 
 
 def _is_later(time_s: float | None, before_s: float | None) -> bool:

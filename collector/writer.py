@@ -91,7 +91,7 @@ class Finalises(Protocol):
 
     def finalise(self, kind: str, batch_id: str) -> None: ...
 
-    def sweep(self) -> int: ...
+    def sweep(self, *, last: bool = False) -> int: ...
 
 
 class Writer:
@@ -144,6 +144,8 @@ class Writer:
                 log.warning("writer: %s", first_line(error))
                 self._tally.failed("writer", first_line(error))
                 time.sleep(BACKOFF_S[0])
+        if self._finaliser and not self._spool.pending():
+            self._sweep(self._finaliser, last=True)
         self._disconnect()
 
     def _step(self) -> None:
@@ -197,10 +199,10 @@ class Writer:
             self._back_off(delivery, error)
             self._disconnect()
 
-    def _sweep(self, finaliser: Finalises) -> None:
+    def _sweep(self, finaliser: Finalises, *, last: bool = False) -> None:
         self._swept_at = time.monotonic()
         try:
-            finaliser.sweep()
+            finaliser.sweep(last=last)
         except Exception as error:
             log.warning("finaliser: %s", first_line(error))
             self._disconnect()

@@ -27,8 +27,8 @@ from store.client import connect
 from store.embedded import Embedded, ensure, home
 
 BASE_BYTES = 160 << 20  # the process without traffic, libraries included
-LOG_EVERY_S = 10.0
-DRAIN_S = 10.0
+FIRST_LOOK_S, LOG_EVERY_S = 2.0, 10.0
+DRAIN_S = 5.0  # at the end, for what is not in the store yet
 FLUSH = Flush()
 
 
@@ -42,6 +42,7 @@ class Watched(Protocol):
     def status(self) -> list[SourceStatus]: ...
 
 
+Words = Callable[[str], str]
 Servers = Callable[[Pipeline, Stored | None, Doors], Sequence[Watched]]
 """Makes what is watched, with what an earlier run stored, None where that is not known, and the open doors."""
 
@@ -69,11 +70,12 @@ def run(
     collector: CollectorConfig,
     console: Console,
     servers: Servers = lambda _pipeline, _stored, _doors: (),
+    words: Words = str,
 ) -> None:
     """Run until interrupted or terminated.
 
-    name: of the command, for messages. servers: makes what is watched. Raises UserError where something cannot begin,
-    a door that was asked for included.
+    name: of the command, for messages. servers: makes what is watched. words: puts advice, which names options, in the
+    words of the command. Raises UserError where something cannot begin, a door that was asked for included.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.ERROR)
     stopping = threading.Event()
@@ -83,9 +85,17 @@ def run(
         session = _open(store, collector, servers, stack)
         console.print(f"{name}: {_headline(session, collector)}", soft_wrap=True)
         for error in session.doors.closed.values():
-            console.print(f"{name}: no OTLP there: {error}", soft_wrap=True)
-        _watch(session, console, stopping)
-        console.print(f"{name}: stopping; what is not in the store yet stays in the spool")
+            console.print(words(f"{name}: no OTLP there: {error}"), soft_wrap=True)
+        _watch(session, console, stopping, words)
+        console.print(f"{name}: stopping; what waits is written to the store")
+    if session.pipeline.drained:
+        console.print(f"{name}: all of it is in the store")
+    else:
+        console.print(
+            f"{name}: the store did not take all of it within {DRAIN_S:g} s; the rest stays in the spool until the"
+            " next start",
+            soft_wrap=True,
+        )
 
 
 class _Store:
@@ -158,18 +168,20 @@ def _headline(session: Session, collector: CollectorConfig) -> str:
     return "; ".join(parts)
 
 
-def _watch(session: Session, console: Console, stopping: threading.Event) -> None:
+def _watch(session: Session, console: Console, stopping: threading.Event, words: Words) -> None:
     """Show how things stand until `stopping` is set: live on a terminal, else a change now and then."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             while not stopping.wait(1.0):
-                live.update(Text("\n".join(session.status())), refresh=True)
+                live.update(Text(words("\n".join(session.status()))), refresh=True)
         return
     shown: list[str] = []
-    while not stopping.wait(LOG_EVERY_S):
+    wait_s = FIRST_LOOK_S  # what cannot work is told soon
+    while not stopping.wait(wait_s):
+        wait_s = LOG_EVERY_S
         lines = list(session.status())
         if lines != shown:
-            console.print("\n".join(lines), soft_wrap=True, markup=False)
+            console.print(words("\n".join(lines)), soft_wrap=True, markup=False)
         shown = lines
 
 

@@ -44,7 +44,7 @@ class Drawn:
 
     @property
     def estimate(self) -> Estimate:
-        """With the 95 % interval."""
+        """With the 95% interval."""
         return _estimate(self.value, self.replicates, self.n)
 
 

@@ -10,7 +10,7 @@ from clickhouse_connect.driver.client import Client
 from analysis.report.build import build
 from analysis.report.metrics import METRICS
 from analysis.report.model import Report
-from analysis.report.reader import check_not_empty, counters, deployment, label_names, read
+from analysis.report.reader import check_known, check_not_empty, counters, deployment, label_names, read
 from analysis.selection import Selection, around, parse_set
 
 
@@ -30,6 +30,7 @@ def compare_deploy(
 ) -> Report:
     """Compare the requests before and after a marked deployment, `window` long each; raises UserError."""
     moment, server = deployment(client, name)
+    check_known(client, name, server)
     before, after = around(moment, window, name, server)
     asked = shlex.join(["--deploy", name, "--window", f"{window.total_seconds():.0f}s"])
     return _compared(client, before, after, metric, quantile, asked)

@@ -10,7 +10,7 @@ Provenance = Literal["measured", "derived"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number, the number of requests behind it, and its 95 % interval where these are enough for one."""
+    """A number, the number of requests behind it, and its 95% interval where these are enough for one."""
 
     value: float
     low: float | None
@@ -104,7 +104,7 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     next_steps: list[str] = field(default_factory=list)
     method: str = (
-        "Harrell-Davis quantiles; 95 % intervals by circular block bootstrap, percentiles. Where it shows: the exact"
+        "Harrell-Davis quantiles; 95% intervals by circular block bootstrap, percentiles. Where it shows: the exact"
         " split of the quantile over the layers. It says where the requests around the quantile spend their time, not"
         " what caused the change."
     )

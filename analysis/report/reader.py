@@ -110,6 +110,20 @@ def deployment(client: Client, name: str) -> tuple[datetime, str]:
     raise UserError(f"no deployment {name!r}; {have}")
 
 
+def check_known(client: Client, deployment: str, server: str) -> None:
+    """Raise UserError when no request at all is of the server that a deployment was marked for."""
+    if not server:
+        return
+    count = client.query(
+        "SELECT count() FROM requests WHERE server = {server:String}", parameters={"server": server}
+    ).result_rows[0][0]
+    if not count:
+        raise UserError(
+            f"{deployment!r} is marked for server {server!r}, and no request is of it: {inventory(client)};"
+            " mark it again with --server, or without for all"
+        )
+
+
 def check_not_empty(client: Client) -> None:
     """Raise UserError when the store has no request at all."""
     if not client.query("SELECT count() FROM requests").result_rows[0][0]:

@@ -70,8 +70,8 @@ def _compared(
     extra_cells: Sequence[list[str]] = (),
 ) -> TextTable:
     columns = [Column("", number=False), *extra]
-    columns += [Column("A"), Column("95 %", detail=True), Column("B"), Column("95 %", detail=True)]
-    columns += [Column("change"), Column("95 %")]
+    columns += [Column("A"), Column("95%", detail=True), Column("B"), Column("95%", detail=True)]
+    columns += [Column("change"), Column("95%")]
     cells = [
         [name, *more, *_cells(c.a, show), *_cells(c.b, show), *_cells(c.change, lambda v: show(v, "+"))]
         for (name, c), more in zip(rows, extra_cells or [[] for _ in rows], strict=True)

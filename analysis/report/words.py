@@ -119,7 +119,7 @@ def _of_set(s: SetLine, q: float) -> list[str]:
 
 
 def _interval(c: Comparison) -> str:
-    return f"95 % interval {_signed(c.change.low)} to {_signed(c.change.high)}"
+    return f"95% interval {_signed(c.change.low)} to {_signed(c.change.high)}"
 
 
 def _ms(value: float) -> str:

@@ -33,13 +33,14 @@ def sentence(finding: Finding) -> str:
 
 
 def figures(finding: Finding) -> str:
-    """What is said and what is right; empty where the rule is about no figure."""
+    """What is said and what is right, be it the same; empty where the rule is about no figure."""
     rule = finding.rule
     if not rule.said:
         return ""
     said, right = quantity(finding.said, rule.unit), quantity(finding.corrected, rule.unit)
     how = f" ({rule.corrected})" if rule.corrected and finding.corrected is not None else ""
-    return f"{rule.said}: said {said}, right {right}{how}"
+    same = finding.said is not None and said == right
+    return f"{rule.said}: said {said}, {'which is right' if same else f'right {right}'}{how}"
 
 
 def because(cause: Cause) -> str:
@@ -56,6 +57,6 @@ def quantity(value: float | None, unit: str) -> str:
     if value is None:
         return UNKNOWN
     if unit == "ratio":
-        return f"{100 * value:.1f} %"
+        return f"{value:.1%}"
     number = f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3g}"
     return f"{number} {unit}".rstrip()

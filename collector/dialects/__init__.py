@@ -91,6 +91,16 @@ SPAN_DIALECTS = (
         ),
     ),
     SpanDialect(
+        "engine",
+        claim="ScopeName = 'hitmap.engine'",
+        by_server=True,
+        columns=(
+            *(*_COMMON, *_TIMES, "prefix_us", "host_us", "remote_us"),
+            *("prompt_tokens", "cached_tokens", "device_tokens", "host_tokens", "remote_tokens"),
+            *("completion_tokens", "model", "finish_reason", "labels"),
+        ),
+    ),
+    SpanDialect(
         "gen_ai",
         claim="true",
         by_server=False,

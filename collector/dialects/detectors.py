@@ -9,6 +9,7 @@ from __future__ import annotations
 from cachemodel.errors import UserError
 from collector.detection import Detection, Detector, Probe
 from collector.dialects.dynamo.detect import detect as detect_dynamo
+from collector.dialects.engine.detect import detect as detect_engine
 from collector.dialects.llama_cpp.detect import detect as detect_llama_cpp
 from collector.dialects.lmcache.detect import beside
 from collector.dialects.lmcache.detect import detect as detect_lmcache
@@ -22,11 +23,12 @@ DETECTORS: tuple[Detector, ...] = (
     beside(detect_dynamo),
     beside(detect_sglang),
     beside(detect_vllm),
+    detect_engine,
     detect_llama_cpp,
     detect_triton,
     detect_lmcache,
 )
-KNOWN = "vLLM, SGLang, llama.cpp, TensorRT-LLM, Triton, Dynamo, LMCache"
+KNOWN = "vLLM, SGLang, llama.cpp, TensorRT-LLM, Triton, Dynamo, LMCache, hitmap's engine"
 """Names of the servers, for messages."""
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from collector.detection import Capability, Detection, KvSource
-from collector.kv.subscriber import KvEndpoint, of_rank, publisher_connects
+from collector.kv.address import of_rank, publisher_connects
+from collector.kv.subscriber import KvEndpoint
 
 if TYPE_CHECKING:
     from collector.attach import AttachOptions
@@ -42,6 +43,7 @@ def kv_endpoints(detection: Detection, options: AttachOptions) -> list[KvEndpoin
             _reachable(of_rank(options.replay, rank), host),
             bind,
             rank=rank,
+            window=options.window,
         )
         for rank, events in ranks
     ]
@@ -78,7 +80,13 @@ def _as_told(source: KvSource, host: str, options: AttachOptions) -> KvEndpoint 
         return None
     replay = _reachable(source.replay, host) if _is_tcp(source.replay) else ""
     return KvEndpoint(
-        options.server, _reachable(source.events, host), replay, False, source.topic, source.rank
+        options.server,
+        _reachable(source.events, host),
+        replay,
+        False,
+        source.topic,
+        source.rank,
+        window=options.window,
     )
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from cachemodel.kv_events import BlockRemoved, BlockStored, DecodeError, KVEventBatch, decode_batch
 from collector.kv.rows import MAX_DEPTHS, EventRows, detail, row, uint
-from collector.otlp.check import Window
+from collector.otlp.check import DEFAULT_WINDOW, Window
 from collector.sink import Entry
 
 __all__ = ["MAX_DEPTHS", "KvStream", "Message", "Order", "Position"]
@@ -34,7 +34,6 @@ __all__ = ["MAX_DEPTHS", "KvStream", "Message", "Order", "Position"]
 # Events and blocks of one message: a prompt of 256k tokens where a page is one token, as SGLang's can be.
 MAX_ROWS = 1 << 18
 _ENTRY_ROWS = 20_000
-_WINDOW = Window()  # each day is a partition, and an insert may touch no more than 1000
 
 
 class Order(Enum):
@@ -59,8 +58,8 @@ class Message:
     bad_time: bool = False
 
     @classmethod
-    def read(cls, seq: int, payload: bytes, received: float) -> Message:
-        """Decode a payload; one that cannot be decoded makes a message all the same."""
+    def read(cls, seq: int, payload: bytes, received: float, window: Window = DEFAULT_WINDOW) -> Message:
+        """Decode a payload; one that cannot be decoded makes a message all the same. window: which times are kept."""
         try:
             batch = decode_batch(payload)
         except DecodeError as error:
@@ -68,7 +67,7 @@ class Message:
         blocks = sum(len(e.block_hashes) for e in batch.events if isinstance(e, BlockStored | BlockRemoved))
         if blocks + len(batch.events) > MAX_ROWS:
             return cls(seq, received, error=f"{len(batch.events)} events of {blocks} blocks are too many")
-        if not -_WINDOW.max_age_s <= batch.ts - received <= _WINDOW.max_ahead_s:
+        if not window.holds(batch.ts, received):
             told = f"a batch made {batch.ts:.0f} s after 1970: too long ago, in the future, or a wrong clock"
             return cls(seq, received, error=told, bad_time=True)
         return cls(seq, received, round(batch.ts, 6), batch)

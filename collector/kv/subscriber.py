@@ -12,24 +12,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import islice
 
 import zmq
 
 from cachemodel.errors import UserError
 from collector.kv.stream import KvStream, Message, Order, Position
+from collector.otlp.check import DEFAULT_WINDOW, Window
 from collector.sink import Entry, Sink
 from collector.source import FAILING, RUNNING, WAITING, ThreadSource
 
-_BURST = 256  # messages that go to the sink together
+BURST = 256  # messages that go to the sink together
 _POLL_MS = 200
 _MOST_SOCKETS = 8192  # of the process; ZeroMQ's own limit is 1023
-_QUEUE = 10_000  # messages that may wait in the socket; what is dropped beyond that is replayed
+QUEUE = 10_000  # messages that may wait in the socket; what is dropped beyond that is replayed
 _MAX_MESSAGE = 16 << 20  # bytes of a frame; ZeroMQ drops the connection of who sends more
 _END = b"\xff" * 8
-_CONNECT_S = 1.0  # within which a replay socket must be connected, if there is one
+_CONNECT_S = 1.0  # within which a replay socket must be connected: live events wait; the first time, longer
 _LONGEST_PAUSE_S = 300.0
+_FIRST_REOPEN_S, _LONGEST_REOPEN_S = 1.0, 30.0  # between tries to use an address that cannot be used
 _COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "bad_time", "unknown")
 
 Positions = Callable[[], Mapping[str, Position]]
@@ -41,7 +43,8 @@ class KvEndpoint:
 
     events: as in the server's `--kv-events-config`; replay: its replay socket, empty for none; bind: whether the
     collector binds `events`, the publisher being the one that connects; topic: subscribe to topics that begin so.
-    replay_pause_s: how long a replay socket is left alone that did not answer; it doubles with each time.
+    replay_pause_s: how long a replay socket is left alone that did not answer; it doubles with each time. window: which
+    times are kept.
     """
 
     server: str
@@ -52,25 +55,7 @@ class KvEndpoint:
     rank: int = 0
     replay_timeout_s: float = 5.0
     replay_pause_s: float = 10.0
-
-
-def publisher_connects(endpoint: str, *, bind: bool | None = None, any_ipv4_binds: bool = False) -> bool:
-    """vLLM's rule: the publisher binds wildcard, IPv6, ipc and inproc endpoints and connects to all others.
-
-    bind: what the server's own configuration says (SGLang), None for the rule; any_ipv4_binds: 0.0.0.0 is a wildcard
-    too (SGLang; vLLM connects to it).
-    """
-    if bind is not None:
-        return not bind
-    wildcards = ("*", "::", "0.0.0.0") if any_ipv4_binds else ("*", "::")  # noqa: S104 - read, not listened on
-    return not (any(w in endpoint for w in wildcards) or endpoint.startswith(("ipc://", "inproc://")))
-
-
-def of_rank(endpoint: str, rank: int) -> str:
-    """The endpoint of a data-parallel rank: the port grows by the rank."""
-    host, colon, port = endpoint.rpartition(":")
-    is_number = port.isascii() and port.isdigit() and len(port) <= 5
-    return f"{host}{colon}{int(port) + rank}" if rank and is_number else endpoint
+    window: Window = DEFAULT_WINDOW
 
 
 @cache
@@ -97,38 +82,49 @@ class KvSubscriber(ThreadSource):
         self._ask_positions = positions
         self._positions: Mapping[str, Position] = {}
         self._streams: dict[str, KvStream] = {}
-        self._close: Callable[[], None] = lambda: None
+        self._events: zmq.Socket[bytes] | None = None
+        self._reopen_s = _FIRST_REOPEN_S
         self._caught_up = False
         self._pause_s, self._ask_after = (
             0.0,
             0.0,
         )  # a replay socket that does not answer must not delay live events
 
-    def start(self) -> None:
-        """Open the sockets and begin. Raises UserError where the address cannot be used."""
-        self._events = self._open(zmq.SUB, self.endpoint.events, self.endpoint.bind)
-        self._close = partial(self._events.close, linger=0)
-        self._events.subscribe(self.endpoint.topic)
-        self.tell(WAITING, f"no event yet on {self.endpoint.events}")
-        super().start()
-
     def stop(self, timeout_s: float = 5.0) -> None:
         super().stop(timeout_s)
-        if not self._thread.is_alive():
-            self._close()
+        if self._events and not self._thread.is_alive():
+            self._events.close(linger=0)
 
     def work(self) -> None:
+        if self._events is None and not self._opened():
+            return
         if not self._caught_up:
             self._caught_up = True
             self._positions = self._ask_positions()
             start = min((position.seq for position in self._positions.values()), default=0)
             self._deliver_all(self._catch_up(start, self.endpoint.topic or None))
-        if self._events.poll(_POLL_MS):
-            self._deliver_all(self._live())
+        if self._events and self._events.poll(_POLL_MS):
+            self._deliver_all(self._live(self._events))
+
+    def _opened(self) -> bool:
+        """Subscribe. Where the address cannot be used that is told, and tried again after a while: a port may become
+        free, and the server's other sources do not wait for it."""
+        try:
+            events = self._open(zmq.SUB, self.endpoint.events, self.endpoint.bind)
+        except UserError as error:
+            self.counts["unopened"] += 1
+            self.tell(FAILING, str(error))
+            self._stopping.wait(self._reopen_s)
+            self._reopen_s = min(2 * self._reopen_s, _LONGEST_REOPEN_S)
+            return False
+        events.subscribe(self.endpoint.topic)
+        self._events = events
+        self.tell(WAITING, f"no event yet on {self.endpoint.events}")
+        return True
 
     def _open(self, kind: int, address: str, bind: bool) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self.context.socket(kind)
-        socket.setsockopt(zmq.RCVHWM, _QUEUE)
+        socket.setsockopt(zmq.RCVHWM, QUEUE)
         socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is sent to who is not there
@@ -137,15 +133,11 @@ class KvSubscriber(ThreadSource):
             (socket.bind if bind else socket.connect)(address)
         except zmq.ZMQError as error:
             socket.close()
-            verb, hint = ("listen on", "--kv-connect") if bind else ("connect to", "--kv-bind")
-            raise UserError(
-                f"cannot {verb} {address} for KV events: {error.strerror}; should it be the other way round ({hint}),"
-                " or another address, as in tcp://127.0.0.1:5557?"
-            ) from error
+            raise UserError(_unusable(address, bind, error)) from error
         return socket
 
     def _deliver_all(self, entries: Iterator[Entry]) -> None:
-        while burst := list(islice(entries, _BURST)):
+        while burst := list(islice(entries, BURST)):
             if not self.deliver(burst):
                 return
         if self._streams:
@@ -167,11 +159,11 @@ class KvSubscriber(ThreadSource):
 
     # -- messages
 
-    def _live(self) -> Iterator[Entry]:
+    def _live(self, events: zmq.Socket[bytes]) -> Iterator[Entry]:
         """Entries of the messages that wait in the socket, with what a gap before them needs."""
         while not self._stopping.is_set():
             try:
-                frames = self._events.recv_multipart(zmq.NOBLOCK)
+                frames = events.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             parsed = self._parse(frames)
@@ -192,7 +184,10 @@ class KvSubscriber(ThreadSource):
             self.tell(FAILING, f"a message of {len(frames)} frames is not [topic, number, payload]")
             return None
         topic, seq, payload = frames[:3]
-        return topic.decode(errors="replace"), Message.read(int.from_bytes(seq, "big"), payload, time.time())
+        return topic.decode(errors="replace"), self._message(seq, payload)
+
+    def _message(self, seq: bytes, payload: bytes) -> Message:
+        return Message.read(int.from_bytes(seq, "big"), payload, time.time(), self.endpoint.window)
 
     def _stream(self, topic: str) -> KvStream:
         stream = self._streams.get(topic)
@@ -220,11 +215,12 @@ class KvSubscriber(ThreadSource):
             while again is not None:
                 again = yield from self._take_replay(again, topic)
             self._pause_s = 0.0
-        except TimeoutError:
+        except (TimeoutError, UserError) as error:  # the message behind the gap is not to be lost with it
             self.counts["replays_unanswered"] += 1
             self._pause_s = min(2 * self._pause_s or self.endpoint.replay_pause_s, _LONGEST_PAUSE_S)
             self._ask_after = time.monotonic() + self._pause_s
-            self.tell(FAILING, f"{self.endpoint.replay} does not answer: what was missed cannot be replayed")
+            trouble = "cannot be used" if isinstance(error, UserError) else "does not answer"
+            self.tell(FAILING, f"{self.endpoint.replay} {trouble}: what was missed cannot be replayed")
 
     def _take_replay(self, start: int, topic: str | None) -> Generator[Entry, None, int | None]:
         """One request's entries. Returns the message to ask from again, None when all is here."""
@@ -263,17 +259,20 @@ class KvSubscriber(ThreadSource):
                 topic, seq, payload = reply
                 if seq == _END:
                     return
-                yield topic, Message.read(int.from_bytes(seq, "big"), payload, time.time())
+                yield topic, self._message(seq, payload)
         finally:
             socket.close()
 
     def _ask(self, socket: zmq.Socket[bytes], start: int) -> None:
         """Send a request. Raises TimeoutError where nobody is there to take it."""
-        socket.setsockopt(zmq.SNDTIMEO, int(1000 * min(_CONNECT_S, self.endpoint.replay_timeout_s)))
-        try:
-            socket.send_multipart([b"", start.to_bytes(8, "big")])
-        except zmq.Again:
-            raise TimeoutError from None
+        longest_s = self.endpoint.replay_timeout_s
+        deadline = time.monotonic() + (
+            longest_s if self.counts["replays"] == 1 else min(_CONNECT_S, longest_s)
+        )
+        while not socket.poll(_POLL_MS, zmq.POLLOUT):
+            if self._stopping.is_set() or time.monotonic() > deadline:
+                raise TimeoutError
+        socket.send_multipart([b"", start.to_bytes(8, "big")])
 
     def _answers(self, socket: zmq.Socket[bytes]) -> bool:
         """Wait for a message. False when the source is stopped, TimeoutError when none comes."""
@@ -284,6 +283,17 @@ class KvSubscriber(ThreadSource):
             if time.monotonic() > deadline:
                 raise TimeoutError
         return False
+
+
+def _unusable(address: str, bind: bool, error: zmq.ZMQError) -> str:
+    """What is wrong with an address, and what to do."""
+    said = f"cannot {'listen on' if bind else 'connect to'} {address} for KV events: {zmq.strerror(error.errno or 0)}"
+    if bind and error.errno == zmq.EADDRINUSE:
+        return f"{said}; give each server a port of its own, or let hitmap connect (--kv-connect)"
+    hint = "--kv-connect" if bind else "--kv-bind"
+    return (
+        f"{said}; should it be the other way round ({hint}), or another address, as in tcp://127.0.0.1:5557?"
+    )
 
 
 def _reply(frames: list[bytes]) -> tuple[str | None, bytes, bytes] | None:

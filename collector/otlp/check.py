@@ -37,10 +37,18 @@ class Window:
     max_age_s: float = 400 * DAY_S
     max_ahead_s: float = DAY_S
 
+    def holds(self, time_s: float, now_s: float) -> bool:
+        """Whether a time is plausible; both in Unix seconds."""
+        return -self.max_age_s <= time_s - now_s <= self.max_ahead_s
+
     def bounds(self) -> tuple[int, int]:
         """Oldest and newest accepted time, in Unix nanoseconds."""
         now = time.time_ns()
         return max(0, now - int(self.max_age_s * 1e9)), now + int(self.max_ahead_s * 1e9)
+
+
+DEFAULT_WINDOW = Window()
+"""What holds unless somebody says otherwise. Each day is a partition, and an insert may touch no more than 1000."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ _OPTIONS = (
         show_default=True,
         metavar="DAYS",
         type=click.IntRange(1, 900),
-        help="Refuse what is older.",
+        help="Leave out what is older, wherever it comes from.",
     ),
 )
 

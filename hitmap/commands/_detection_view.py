@@ -27,6 +27,11 @@ def as_dict(name: str, detection: Detection) -> dict[str, object]:
     }
 
 
+def unreachable(name: str, url: str, error: Exception) -> dict[str, object]:
+    """A server that could not be detected, for machines."""
+    return {"server": name, "url": url, "error": str(error)}
+
+
 def table(name: str, detection: Detection) -> Iterator[str]:
     """A detection for people: plain lines, so that flags can be copied whole."""
     return map(printable, _lines(name, detection))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -16,7 +16,7 @@ from collector.detection import Detection, base_url
 from collector.pipeline import Pipeline
 from collector.resume import Stored
 from hitmap.commands._collector_options import collector_options, store_config
-from hitmap.commands._detection_view import as_dict, table
+from hitmap.commands._detection_view import as_dict, table, unreachable
 from hitmap.commands._store_option import store_option
 from hitmap.config.model import OFF, CollectorConfig
 from hitmap.doors import Doors
@@ -145,18 +145,19 @@ def command(
             label_fields=label_fields,
             interval_s=interval,
             api_key=api_key,
+            window=collector.window,
         )
         for name in urls
     ]
     if check:
         wanted = (address for address in (collector.otlp_grpc, collector.otlp_http) if address != OFF)
-        detect_all(urls, api_key, next(wanted, CollectorConfig().otlp_grpc), as_json)
+        detect_all(urls, options, next(wanted, CollectorConfig().otlp_grpc), as_json)
         return
     for url in urls.values():
         detect(url, api_key=api_key)  # what cannot be attached is said before anything is started
 
     def attachments(pipeline: Pipeline, stored: Stored | None, doors: Doors) -> list[Attachment]:
-        detections = detect_all(urls, api_key, doors.address, as_json)
+        detections = detect_all(urls, options, doors.address, as_json)
         pairs = zip(detections, options, strict=True)
         return [Attachment(detection, option, pipeline.sink, stored) for detection, option in pairs]
 
@@ -170,6 +171,8 @@ def server_names(servers: Sequence[str]) -> dict[str, str]:
         named = _NAMED.fullmatch(server)
         url = base_url(named[2] if named else server)
         name = named[1] if named else url.partition("://")[2]
+        if url in urls.values():
+            raise UsageError(f"{url} is given twice: everything it tells would count twice")
         if name in urls:
             raise UsageError(f"two servers are called {name}: give them names, as in blue={url}")
         urls[name] = url
@@ -202,19 +205,27 @@ def _path(values: list[str], option: str) -> Path | None:
     return Path(path) if (path := _single(values, option)) else None
 
 
-def detect_all(urls: Mapping[str, str], api_key: str, otlp: str, as_json: bool) -> list[Detection]:
+def detect_all(
+    urls: Mapping[str, str], options: Iterable[AttachOptions], otlp: str, as_json: bool
+) -> list[Detection]:
     """Detect every server and print what it tells. Raises UserError in the end where one could not be detected."""
     found: dict[str, Detection] = {}
-    failures: list[UserError] = []
-    for name, url in urls.items():
+    failed: dict[str, UserError] = {}
+    for option in options:
+        url = urls[option.server]
         try:
-            found[name] = detect(url, api_key=api_key, otlp=otlp)
+            found[option.server] = detect(url, api_key=option.api_key, otlp=otlp, service=option.service)
         except UserError as error:
-            failures.append(error)
+            failed[option.server] = error
     if as_json:
-        click.echo(json.dumps([as_dict(name, detection) for name, detection in found.items()], indent=2))
+        told = [
+            as_dict(name, found[name]) if name in found else unreachable(name, url, failed[name])
+            for name, url in urls.items()
+        ]
+        click.echo(json.dumps(told, indent=2))
     else:
         click.echo("\n\n".join("\n".join(table(name, detection)) for name, detection in found.items()))
+    failures = list(failed.values())
     for failure in failures[1:]:
         click.echo(f"hitmap: {failure}", err=True)
     if failures:

@@ -10,8 +10,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from cachemodel.errors import UsageError
+from cachemodel.errors import UsageError, UserError
 from hitmap.commands._store_option import open_client, store_option
+
+_STANDS = """
+    SELECT what FROM deploys
+    WHERE time = {time:DateTime64(6, 'UTC')} AND server = {server:String} AND name = {name:String} LIMIT 1
+"""
 
 
 @click.group()
@@ -31,19 +36,31 @@ def command() -> None:
 @click.option("--what", default="", help="What changed, in a few words.")
 @click.option("--at", metavar="TIME", help="ISO time, UTC unless it says otherwise. Default: now.")
 def mark(name: str, store: str | None, server: str, what: str, at: str | None) -> None:
-    """Record that NAME was deployed."""
+    """Record that NAME was deployed. Marked again for the same time and server, it stays as it is."""
     try:
         time = datetime.fromisoformat(at) if at else datetime.now(UTC)
     except ValueError:
         raise UsageError(f"{at!r} is no time; write it as 2026-11-29T10:00:00") from None
     time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    moment = f"{time:%Y-%m-%d %H:%M:%S} UTC"
     with open_client(store) as client:
+        if stands := client.query(_STANDS, parameters=_key(time, server, name)).result_rows:
+            if what not in ("", stands[0][0]):
+                raise UserError(
+                    f"{name} is marked at {moment} already, as {stands[0][0]!r}: use another name or --at"
+                )
+            click.echo(f"{name} is marked at {moment} already")
+            return
         client.insert(
             "deploys",
             [[time, server, name, getpass.getuser(), what]],
             column_names=["time", "server", "name", "who", "what"],
         )
-    click.echo(f"{name} marked at {time:%Y-%m-%d %H:%M:%S} UTC")
+    click.echo(f"{name} marked at {moment}")
+
+
+def _key(time: datetime, server: str, name: str) -> dict[str, str]:
+    return {"time": f"{time:%Y-%m-%d %H:%M:%S.%f}", "server": server, "name": name}
 
 
 @command.command("list")

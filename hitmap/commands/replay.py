@@ -7,6 +7,9 @@ import shlex
 import signal
 import tempfile
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +21,8 @@ from cachemodel.errors import UserError
 
 if TYPE_CHECKING:
     from hitmap.replay.player import Player
+
+_LAST_LOOK_S = 1.0  # for those who follow the logs, before these go
 
 
 @click.command()
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
 @click.option(
     "--log-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the request log grows. Default: a new file.",
+    help="Where the request log grows and stays. Default: a file that goes with the command.",
 )
 @click.option(
     "--speed", default=1.0, show_default=True, type=click.FloatRange(0.01, 1000), help="2: in half the time."
@@ -93,21 +98,24 @@ def command(
     from hitmap.replay.player import Player
 
     capture = Capture.read(folder)
-    log_file = log_file or Path(tempfile.mkdtemp(prefix="hitmap-replay-")) / "requests.jsonl"
     console = Console(stderr=True, highlight=False)
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
-    with Player(
-        capture,
-        otlp,
-        log_file,
-        speed=speed,
-        shift="none" if shift == "none" else "now",
-        http_port=http_port,
-        kv_port=kv_port,
-        replay_port=replay_port,
-    ) as player:
+    with (
+        _logs(log_file) as requests_log,
+        Player(
+            capture,
+            otlp,
+            requests_log,
+            speed=speed,
+            shift="none" if shift == "none" else "now",
+            http_port=http_port,
+            kv_port=kv_port,
+            replay_port=replay_port,
+            tell=lambda line: console.print(f"hitmap replay: {line}", soft_wrap=True, markup=False),
+        ) as player,
+    ):
         _introduce(player, console, as_json)
         while not no_wait and not stopping.is_set() and not player.wait_attached(0.5):
             pass
@@ -125,6 +133,17 @@ def command(
         console.print("played " + ", ".join(f"{count} {name}" for name, count in counts.items()))
     if stopping.is_set():
         raise click.Abort
+
+
+@contextmanager
+def _logs(file: Path | None) -> Iterator[Path]:
+    """The request log, with a folder of its own where nobody named one; that goes in the end."""
+    if file:
+        yield file
+        return
+    with tempfile.TemporaryDirectory(prefix="hitmap-replay-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder) / "requests.jsonl"
+        time.sleep(_LAST_LOOK_S)
 
 
 def _introduce(player: Player, console: Console, as_json: bool) -> None:

@@ -7,14 +7,17 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from cachemodel.errors import UserError
 from cachemodel.printable import printable
 from collector.attach import AttachOptions
 from collector.detection import Detection
 from collector.joining import Joining
+from collector.otlp.check import Window
 from collector.pipeline import Pipeline
 from collector.resume import Stored
 from hitmap.config.load import DEFAULT_NAME, load
 from hitmap.config.model import Config, ServerConfig
+from hitmap.config.words import as_settings
 from hitmap.doors import Doors
 from hitmap.session import Watched, run
 
@@ -50,14 +53,24 @@ def command(file: Path | None) -> None:
 
     def servers(pipeline: Pipeline, stored: Stored | None, doors: Doors) -> list[Watched]:
         return [
-            Joining(server.url, options(name, server), pipeline.sink, stored, otlp=doors.address, found=found)
+            Joining(
+                server.url,
+                options(name, server, config.collector.window),
+                pipeline.sink,
+                stored,
+                otlp=doors.address,
+                found=found,
+            )
             for name, server in config.servers.items()
         ]
 
-    run("hitmap up", config.store, config.collector, console, servers)
+    try:
+        run("hitmap up", config.store, config.collector, console, servers, as_settings)
+    except UserError as error:
+        raise type(error)(as_settings(str(error))) from None
 
 
-def options(name: str, server: ServerConfig) -> AttachOptions:
+def options(name: str, server: ServerConfig, window: Window) -> AttachOptions:
     """How a server of the file is watched."""
     return AttachOptions(
         server=name,
@@ -72,4 +85,5 @@ def options(name: str, server: ServerConfig) -> AttachOptions:
         label_fields=server.label_fields,
         interval_s=server.interval,
         api_key=server.api_key.get_secret_value() if server.api_key else "",
+        window=window,
     )

@@ -20,7 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from collector.detection import is_loopback
+from collector.detection import base_url, is_loopback
+from collector.otlp.check import DAY_S, Window
 
 OFF = "off"
 
@@ -121,11 +122,18 @@ class CollectorConfig(_Part):
     fsync: bool = Field(
         default=False, description="flush the disk before each acknowledgement: safe against power cuts too"
     )
-    max_age: int = Field(default=400, ge=1, le=900, description="days; what is older is refused")
+    max_age: int = Field(
+        default=400, ge=1, le=900, description="days; what is older is left out, wherever it comes from"
+    )
     capture: Literal["metadata", "full"] = Field(
         default="metadata",
         description="metadata: no prompt text is kept; full: what senders put on spans and logs stays there",
     )
+
+    @property
+    def window(self) -> Window:
+        """Which times are kept."""
+        return Window(max_age_s=self.max_age * DAY_S)
 
     @model_validator(mode="after")
     def _needs_token(self) -> CollectorConfig:
@@ -166,6 +174,15 @@ class ServerConfig(_Part):
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
 
 
+def _each_once(servers: dict[str, ServerConfig]) -> dict[str, ServerConfig]:
+    names: dict[str, str] = {}
+    for name, server in servers.items():
+        first = names.setdefault(base_url(server.url), name)
+        if first != name:
+            raise ValueError(f"{first} and {name} have the same url: everything it tells would count twice")
+    return servers
+
+
 Section = BeforeValidator(lambda value: {} if value is None else value)  # one whose settings are all comments
 
 
@@ -174,6 +191,6 @@ class Config(_Part):
 
     store: Annotated[StoreConfig, Section] = StoreConfig()
     collector: Annotated[CollectorConfig, Section] = CollectorConfig()
-    servers: Annotated[dict[ServerName, ServerConfig], Section] = Field(
+    servers: Annotated[dict[ServerName, ServerConfig], Section, AfterValidator(_each_once)] = Field(
         default={}, description="the servers to watch, by the name that reports show"
     )

@@ -23,8 +23,9 @@ Shift = Literal["now", "none"]
 class Player:
     """A played server. Its ports are open from the start; `play` sends what was recorded.
 
-    otlp: HOST:PORT of the collector. log_file: where the request log grows; the server's own log, if there is one,
-    grows in server_log_file beside it, last modified when its last line was written. speed: 2 plays in half the time.
+    otlp: HOST:PORT of the collector; tell: told when it is waited for. log_file: where the request log grows; the
+    server's own log, if there is one, grows in server_log_file beside it, last modified when its last line was written.
+    speed: 2 plays in half the time.
     shift: `now` moves all times by one constant, fixed here because /metrics is served from here on: the recording's
     end falls on the end of a play that begins at once, and nothing lies in the future; `none` keeps the recorded times
     and bytes. Raises UserError for a port or a log file that cannot be used.
@@ -41,6 +42,7 @@ class Player:
         http_port: int = 0,
         kv_port: int = 0,
         replay_port: int = 0,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.capture, self.log_file, self.speed = capture, log_file, speed
         self._items = capture.items
@@ -61,7 +63,7 @@ class Player:
         except OSError as error:
             raise UserError(f"the log {error.filename} cannot be written: {error.strerror}") from None
         with ExitStack() as opened:
-            self._exporter = opened.enter_context(closing(Exporter(otlp)))
+            self._exporter = opened.enter_context(closing(Exporter(otlp, tell)))
             self._kv = opened.enter_context(closing(KvPort(kv_port, replay_port)))
             self._http = opened.enter_context(closing(HttpPort(recorded_pages(capture, self._kv), http_port)))
             self._opened = opened.pop_all()

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
@@ -27,10 +27,14 @@ END_OF_REPLAY = b"\xff" * 8
 
 
 class Exporter:
-    """Sends export bodies to a collector and, like a real exporter, again when told that it is not ready."""
+    """Sends export bodies to a collector and, like a real exporter, again when told that it is not ready.
 
-    def __init__(self, address: str) -> None:
+    tell: told, in words for a person, when it begins to wait for the collector and when that is over.
+    """
+
+    def __init__(self, address: str, tell: Callable[[str], None] = lambda _: None) -> None:
         self._address = address
+        self._tell = tell
         self._channel = grpc.insecure_channel(address)
         self._call = self._channel.unary_unary(EXPORT)
 
@@ -40,9 +44,12 @@ class Exporter:
         Raises UserError when it refuses, or is not ready for a minute.
         """
         deadline, pause = time.monotonic() + RETRY_FOR_S, 0.2
+        waited = False
         while True:
             try:
                 self._call(body, timeout=10)
+                if waited:
+                    self._tell(f"the collector at {self._address} takes spans now")
                 return True
             except grpc.RpcError as error:
                 if error.code() not in _RETRYABLE or time.monotonic() > deadline:
@@ -50,6 +57,12 @@ class Exporter:
                         f"the collector at {self._address} does not take the spans:"
                         f" {error.code().name}, {error.details()}"
                     ) from None
+                if not waited:
+                    waited = True
+                    self._tell(
+                        f"the collector at {self._address} does not take spans yet ({error.code().name}):"
+                        f" trying again for up to {RETRY_FOR_S:g} s; hitmap attach starts one"
+                    )
             if stopping.wait(pause):
                 return False
             pause = min(2 * pause, 5.0)

@@ -178,8 +178,9 @@ def test_a_finding_in_words() -> None:
     )
     finding = Finding(made, "s", 0.5, None, {"blocks": 1, "rate": 0.25, "gone": None})
     assert sentence(finding) == "1 block, 25.0%, unknown"
-    assert figures(finding) == "rate: said 50.0 %, right unknown"
-    assert figures(Finding(made, "s", 0.5, 0.25, {})) == "rate: said 50.0 %, right 25.0 % (how)"
+    assert figures(finding) == "rate: said 50.0%, right unknown"
+    assert figures(Finding(made, "s", 0.5, 0.50001, {})) == "rate: said 50.0%, which is right (how)"
+    assert figures(Finding(made, "s", 0.5, 0.25, {})) == "rate: said 50.0%, right 25.0% (how)"
     assert quantity(12_345.0, "tokens") == "12,345 tokens"
     assert (
         because(Cause("vllm", "it was so", "PR 1", before="0.2", since="0.1"))

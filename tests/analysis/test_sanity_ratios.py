@@ -115,7 +115,7 @@ TIERS = {
 @pytest.mark.parametrize(
     ("told", "corrected"),
     [
-        ({CACHED: 21_000}, None),  # 70 % of all tiers
+        ({CACHED: 21_000}, None),  # 70% of all tiers
         ({CACHED: 21_000} | by_source(9000, 12_000, 9000), 0.4),
         (TIERS, 0.4),
         ({CACHED: 12_000, FOUND_OUTSIDE: 0}, 0.4),  # nothing outside, so all is the device's

@@ -244,6 +244,14 @@ def test_scrapes_that_failed(bench: Bench) -> None:
     assert (evidence["failed"], evidence["samples"]) == (1, 4)
 
 
+def test_a_server_that_ended_has_no_gap(bench: Bench) -> None:
+    texts = metrics(counters={"vllm:prompt_tokens": 10})
+    bench.put("gone", Scrapes([*texts, None]))
+    bench.put("back and gone", Scrapes([*texts, None, "vllm:prompt_tokens_total 20", None]))
+    found = bench.find("scrapes-failed", "gone", "back and gone")
+    assert [(finding.server, finding.evidence["failed"]) for finding in found] == [("back and gone", 1)]
+
+
 def test_versions_choose_causes(bench: Bench) -> None:
     counters = {
         "vllm:prefix_cache_queries": 20_000,

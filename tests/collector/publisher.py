@@ -24,11 +24,18 @@ def recorded(file: Path) -> list[Frames]:
 class Publisher:
     """PUB and ROUTER. connect_to: the PUB connects to a subscriber that listens there, else it binds a free port.
 
-    buffer: how many messages can be replayed; old_replies: replies without a topic: SGLang, vLLM before 0.26.
+    replay: where the ROUTER listens. buffer: how many messages can be replayed; old_replies: replies without a topic:
+    SGLang, vLLM before 0.26.
     """
 
     def __init__(
-        self, *, connect_to: str = "", buffer: int = 10_000, old_replies: bool = False, reply_hwm: int = 1000
+        self,
+        *,
+        connect_to: str = "",
+        replay: str = "tcp://127.0.0.1:*",
+        buffer: int = 10_000,
+        old_replies: bool = False,
+        reply_hwm: int = 1000,
     ) -> None:
         self._context = zmq.Context()
         self._pub = self._context.socket(zmq.XPUB)  # a PUB that tells when somebody subscribed
@@ -41,7 +48,7 @@ class Publisher:
             self.events = f"tcp://127.0.0.1:{self._pub.bind_to_random_port('tcp://127.0.0.1')}"
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.SNDHWM, reply_hwm)
-        self._router.bind("tcp://127.0.0.1:*")
+        self._router.bind(replay)
         self.replay = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
         self.buffer: deque[Frames] = deque(maxlen=buffer)
         self.requests: list[int] = []

@@ -1,24 +1,23 @@
+"""A server is asked what it is, then its sources run: what it tells, and what becomes of what goes wrong."""
+
 from __future__ import annotations
 
 import json
-import signal
 import socket
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cachemodel.errors import UsageError, UserError
+from cachemodel.errors import UserError
 from collector.attach import Attachment, AttachOptions, detect, kv_endpoints
-from collector.detection import Capability, Detection, base_url
-from collector.kinds import COMMON_SETTINGS
+from collector.detection import Capability, Detection, base_url, kv_addresses
 from collector.kv.subscriber import KvEndpoint
 from collector.metric import version_key
+from collector.otlp.check import Window
 from collector.spool import Spool
-from hitmap.commands._collector_options import checked
+from tests.collector.following import batch
 from tests.collector.publisher import Publisher, recorded
 from tests.collector.support import Server, take, text, wait_until
 
@@ -37,16 +36,16 @@ def vllm(metrics: bytes | str, version: str = "0.32.0", kv_sources: str | None =
     return Server(answers)
 
 
-@pytest.fixture(scope="module")
-def metrics(run1: Path) -> bytes:
-    return (run1 / "metrics" / "r1_10_after_mixed.txt").read_bytes()
-
-
 @pytest.fixture
 def spool(tmp_path: Path) -> Iterator[Spool]:
     opened = Spool(tmp_path / "spool.sqlite")
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def metrics(run1: Path) -> bytes:
+    return (run1 / "metrics" / "r1_10_after_mixed.txt").read_bytes()
 
 
 def rows(detection: Detection) -> dict[str, Capability]:
@@ -71,7 +70,6 @@ def test_the_recorded_server(metrics: bytes, run1: Path) -> None:
         "KV-cache events",
         "prompt tokens by source (local, external)",
         "cached tokens by tier (device, host, disk)",
-        "hits beyond the device (KV connector)",
         "lifetime and reuse of blocks",
         "preemptions",
     }
@@ -87,6 +85,12 @@ def test_the_recorded_server(metrics: bytes, run1: Path) -> None:
         False,
         "--kv-offloading-size GIB --kv-offloading-backend native",
     )
+    connector = table["hits beyond the device (KV connector)"]
+    assert (connector.seen, connector.evidence) == (
+        None,
+        "a counter, 0 so far: there is no connector, or none was asked yet",
+    )
+    assert connector.flag.startswith("--kv-offloading-size GIB")
     step = table["tokens and time of each step"]
     assert (step.seen, step.flag) == (
         None,
@@ -116,8 +120,7 @@ def test_flags_are_those_of_the_version(metrics: bytes) -> None:
     assert json.loads(flag.partition("'")[2].rpartition("'")[0]) == {
         "enable_kv_cache_events": True,
         "publisher": "zmq",
-        "endpoint": "tcp://127.0.0.1:5557",
-        "replay_endpoint": "tcp://127.0.0.1:5558",
+        **kv_addresses(new.url),
     }
     assert table["lifetime and reuse of blocks"].flag.startswith("--kv-cache-metrics")
     assert not any("before" in note for note in new.notes)
@@ -247,79 +250,27 @@ def test_an_alias_that_moves_back_is_stored_again(detection: Detection, spool: S
     assert [row["server"] for row in aliases] == ["blue", "green", "blue"]
 
 
-def test_no_source_stays_when_one_cannot_start(detection: Detection, spool: Spool) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        options = AttachOptions("s", kv_events=f"tcp://127.0.0.1:{taken.getsockname()[1]}")
-        attachment = Attachment(detection, options, spool)
-        with pytest.raises(UserError, match="Address already in use"):
-            attachment.start()
-    scrapes = attachment.status()[0].counts.get("scrapes", 0)
-    assert scrapes <= 1
-    attachment.stop()
-
-
-def hitmap(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "hitmap", "attach", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def test_the_command_shows_and_collects_until_told_to_stop(
-    metrics: bytes, run1: Path, tmp_path: Path, db: Any
+@pytest.mark.parametrize("malformed", [False, True], ids=["in use", "malformed"])
+def test_a_kv_endpoint_that_cannot_be_used_costs_only_itself(
+    malformed: bool, metrics: bytes, spool: Spool
 ) -> None:
-    messages = recorded(run1 / "kv_events.jsonl")
-    with vllm(metrics) as server, Publisher() as publisher:
-        publisher.send(messages)
-        process = hitmap(
-            *(f"blue={server.url}", "--kv-events", publisher.events, "--replay", f"blue={publisher.replay}"),
-            *("--kv-connect", "--interval", "0.2", "--service", "tiny", "--otlp-grpc", "127.0.0.1:0"),
-            *("--store", db.dsn, "--spool", str(tmp_path)),
-        )
-        count = "SELECT count() FROM kv_events WHERE server = 'blue'"
-        wait_until(lambda: db.client.query(count).result_rows[0][0] == 2154, timeout_s=60)
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
-    assert process.returncode == 0, err
-    assert "blue: vllm 0.32.0" in out
-    assert "OTLP/gRPC on 127.0.0.1:" in err
-    assert db.client.query("SELECT server FROM server_aliases WHERE alias = 'tiny'").result_rows == [
-        ("blue",)
-    ]
-    tokens = (
-        "SELECT DISTINCT value FROM samples JOIN series USING (fingerprint)"
-        " WHERE server = 'blue' AND metric = 'prompt_tokens'"
-    )
-    assert len(db.client.query(tokens).result_rows) == 1
+    with vllm(metrics) as server, socket.create_server(("127.0.0.1", 0)) as taken:
+        address = "tcp://:x" if malformed else f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        options = AttachOptions("s", kv_events=address, kv_bind=True, interval_s=0.1)
+        with Attachment(detect(server.url), options, spool) as attachment:
+            wait_until(lambda: [s.state for s in attachment.status()] == ["running", "failing"])
+            detail = attachment.status()[1].detail
+    assert detail.startswith(f"cannot listen on {address} for KV events: ")
+    assert [row["server"] for row in take(spool, "servers")] == ["s"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["{url}", "127.0.0.1:1", "--check"], 1, "http://127.0.0.1:1: Connection refused"),
-        (["{url}", "b=127.0.0.1:1", "--log", "f.jsonl", "--check"], 2, "which server is --log f.jsonl for?"),
-        (["a={url}", "a={url}", "--check"], 2, "two servers are called a"),
-        (["a={url}", "--replay", "x", "--replay", "a=y", "--check"], 2, "--replay is given twice"),
-        (["{url}", "--json"], 2, "--json goes with --check"),
-        (["{url}", "--otlp-grpc", "0.0.0.0:4317"], 2, "--token"),
-        ([], 2, "Missing argument"),
-    ],
-)
-def test_wrong_calls_end_with_one_line(arguments: list[str], code: int, message: str, metrics: bytes) -> None:
-    with vllm(metrics) as server:
-        process = hitmap(*(argument.format(url=server.url) for argument in arguments))
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == code, err
-    assert message in err
-    assert "Traceback" not in err
-
-
-def test_check_as_json(metrics: bytes) -> None:
-    with vllm(metrics) as server:
-        process = hitmap(f"blue={server.url}", "--check", "--json")
-        out, _ = process.communicate(timeout=60)
-    (found,) = json.loads(out)
-    assert process.returncode == 0
-    assert (found["server"], found["kind"], found["models"]) == ("blue", "vllm", ["tiny-llama"])
-    assert {row["signal"]: row["seen"] for row in found["capabilities"]}["preemptions"] is True
+def test_no_source_stays_when_the_server_cannot_be_registered(detection: Detection, tmp_path: Path) -> None:
+    full = Spool(tmp_path / "full", limit_bytes=1)
+    attachment = Attachment(detection, AttachOptions("s", interval_s=0.05), full)
+    with pytest.raises(UserError, match=r"s: .*full"):
+        attachment.start()
+    assert all(source._stopping.is_set() for source in attachment.sources)  # type: ignore[attr-defined]
+    full.close()
 
 
 def test_who_would_have_to_listen_is_told(detection: Detection) -> None:
@@ -327,7 +278,25 @@ def test_who_would_have_to_listen_is_told(detection: Detection) -> None:
     assert row.flag == "hitmap attach --kv-events tcp://127.0.0.1:5557 --kv-bind"
 
 
-def test_no_window_is_wider_than_an_insert_may_be() -> None:
-    assert checked({"max_age": 900}).max_age + 2 < int(COMMON_SETTINGS["max_partitions_per_insert_block"])
-    with pytest.raises(UsageError, match="900"):
-        checked({"max_age": 901})
+@pytest.mark.parametrize(("days", "kept"), [(400, False), (900, True)])
+def test_the_window_holds_for_every_source(days: int, kept: bool, tmp_path: Path, spool: Spool) -> None:
+    then = time.time() - 500 * 86_400
+    log = tmp_path / "log.jsonl"
+    log.write_text(json.dumps({"response_id": "r", "sent_unix_ns": int(then * 1e9)}) + "\n")
+    metrics = f"vllm:num_requests_running 1 {int(then * 1000)}\n"
+    with vllm(metrics) as server, Publisher() as publisher:
+        publisher.send([[b"kv", bytes(8), batch(then, 1)]])
+        options = AttachOptions(
+            "s",
+            kv_events=publisher.events,
+            replay=publisher.replay,
+            kv_bind=False,
+            log=log,
+            interval_s=9,
+            window=Window(max_age_s=days * 86_400),
+        )
+        with Attachment(detect(server.url), options, spool) as attachment:
+            wait_until(lambda: [s.state for s in attachment.status()] == ["running"] * 3)
+    assert [row["action"] for row in take(spool, "kv_events")] == ["stored" if kept else "unknown"]
+    assert len(take(spool, "usage")) == kept
+    assert sum(row["time"] < then + 1 for row in take(spool, "samples")) == 2 * kept, "the sample, and up"

@@ -59,7 +59,7 @@ def test_no_other_dialect_takes_it_for_its_own(stub: Stub) -> None:
 @pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.name)
 def test_attach_prints_what_it_sees_and_the_flag_for_the_rest(stub: Stub) -> None:
     with stub.make() as server:
-        detection = detect(server.url)
+        detection = detect(server.url, service="blue")
         answer = CliRunner().invoke(attach, [f"blue={server.url}", "--check"])
     assert answer.exit_code == 0, answer.output
     assert answer.output.startswith(f"blue: {stub.kind} ")

@@ -208,6 +208,14 @@ def test_usage_without_a_span_becomes_a_row_after_the_grace_period(db: Database)
     assert only(db.client, columns) == ("vllm", "log", "r1", 0, None, 100, 0, 5, {"phase": "p"})
 
 
+def test_the_last_sweep_waits_for_nothing(db: Database) -> None:
+    finaliser = Finaliser(db.client, grace_s=3600)
+    insert_usage(db.client, "u", [usage("r1", cached_tokens=64)])
+    finaliser.finalise("usage", "u")
+    assert finaliser.sweep(last=True) == 1
+    assert only(db.client, "request_id, cached_tokens") == ("r1", 64)
+
+
 def test_a_late_span_replaces_the_row_of_the_log(db: Database) -> None:
     finaliser = finalised(db.client, ("usage", "u", [usage("r1", cached_tokens=64)]))
     assert finaliser.sweep() == 1

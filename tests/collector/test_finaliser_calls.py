@@ -154,6 +154,7 @@ SERVER_SPANS = {
     "vllm": span(WHOLE, span_id=9),
     "sglang": span({"rid": "r1"}, name=" Req r1", scope="sglang server", span_id=9),
     "trtllm": span({"gen_ai.request.id": "r1"}, scope="trt.llm", span_id=9),
+    "engine": span({"gen_ai.request.id": "r1"}, scope="hitmap.engine", span_id=9),
 }
 
 

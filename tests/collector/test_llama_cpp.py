@@ -44,7 +44,7 @@ def table(server: Server) -> dict[str, Capability]:
 def test_attach_names_what_it_sees_and_the_flag_for_the_rest() -> None:
     with llama_cpp.new() as server:
         detection = detect(server.url)
-    assert (detection.version, detection.models) == ("b0-unknown", ("model/tiny.gguf",))
+    assert (detection.version, detection.models) == ("", ("model/tiny.gguf",))
     assert detection.facts == {
         "total_slots": "4",
         "n_ctx": "4096",
@@ -260,7 +260,7 @@ def test_run_tiny_adds_up(db: Any, tmp_path: Path) -> None:
     signals = "SELECT kind, version, arrayFilter(s -> s.seen, signals).signal FROM servers"
     assert one(db, signals) == (
         "llama_cpp",
-        "b0-unknown",
+        "",
         ["metrics", "prompt-cache hits", "tokens in each slot"],
     )
     layers = "SELECT sum(prefill_us), count(prefill_us), count(decode_us) FROM requests"

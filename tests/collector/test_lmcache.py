@@ -72,7 +72,7 @@ def test_a_server_whose_metrics_are_elsewhere_says_where() -> None:
     assert (detection.kind, detection.version, detection.metrics_url) == ("lmcache", "0.5.6-abcdef", "")
     row = detection.capabilities[0]
     assert (row.signal, row.seen) == ("metrics", False)
-    assert row.flag.startswith("hitmap attach http://SERVER:9090")
+    assert row.flag.startswith("hitmap attach http://127.0.0.1:9090")
     told = {row.signal: (row.seen, row.flag) for row in detection.capabilities}
     for signal in (
         "tokens looked up and found",

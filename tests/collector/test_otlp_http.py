@@ -1,8 +1,7 @@
-"""OTLP/HTTP over a real socket: what a sender is told, and what it cannot do to the collector."""
+"""OTLP/HTTP over a real socket: what a sender is told."""
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import http.client
 import json
@@ -22,16 +21,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from benchmarks.spans import export_request
 from cachemodel.errors import UserError
-from collector.otlp import http as otlp_http
 from collector.otlp.body import MOST_MEMBERS, zstd
 from collector.otlp.http import OtlpHttpReceiver
 from collector.otlp.intake import MALFORMED, Limits
 from collector.sink import Backpressure, Entry
 from collector.spool import Spool
 from collector.tally import Tally
-from store import http_door as door_module
 from tests.collector.otlp import JSON, PROTOBUF, Answer, as_json, http_door, send
-from tests.collector.support import wait_until
 
 SMALL = Limits(message_bytes=100_000)
 
@@ -50,9 +46,6 @@ def status_of(answer: Answer) -> tuple[int, int, str]:
         return answer.status, status.code, status.message
     told = json.loads(answer.body)
     return answer.status, told["code"], told["message"]
-
-
-# -- what is taken -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -129,9 +122,6 @@ def test_a_request_that_offers_http_2_is_stored_once(tmp_path: Path, content_typ
     with http_door(spool) as receiver:
         assert send(receiver, body, content_type=content_type, **offer).status == 200
     assert spool.pending() == {"traces": 5}
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("content_type", [PROTOBUF, JSON])
@@ -267,76 +257,3 @@ def test_a_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
         pytest.raises(UserError, match=r"OTLP/HTTP .*in use"),
     ):
         OtlpHttpReceiver(Spool(tmp_path), Tally(), f"127.0.0.1:{taken.getsockname()[1]}")
-
-
-# -- bounds ------------------------------------------------------------------------------------------------------------
-
-
-def test_bodies_under_way_are_bounded_together(tmp_path: Path) -> None:
-    """Senders that stop in the middle hold memory; beyond the bound the next is asked to come back."""
-    stuck: list[socket.socket] = []
-    with http_door(Spool(tmp_path), limits=SMALL) as receiver:
-        for _ in range(otlp_http.BODIES):
-            sender = socket.create_connection(("127.0.0.1", receiver.port))
-            sender.sendall(_head(99_999) + bytes(99_990))
-            stuck.append(sender)
-        wait_until(lambda: receiver.held_bytes == 99_990 * otlp_http.BODIES)
-        answer = send(receiver, export_request(1, spans=50))
-        assert status_of(answer)[:2] == (503, Code.UNAVAILABLE)
-        assert answer.headers["retry-after"] == "1"
-        for sender in stuck:
-            sender.close()
-        wait_until(lambda: receiver.held_bytes == 0)
-        assert send(receiver, export_request(1, spans=50)).status == 200
-
-
-def test_an_announced_body_that_is_too_large_is_refused_before_it_is_sent(tmp_path: Path) -> None:
-    with (
-        http_door(Spool(tmp_path), limits=SMALL) as receiver,
-        socket.create_connection(("127.0.0.1", receiver.port)) as sender,
-    ):
-        sender.sendall(_head(10**12, "Expect: 100-continue"))
-        assert sender.recv(4096).startswith(b"HTTP/1.1 413 ")
-
-
-def _head(length: int, *more: str) -> bytes:
-    lines = (
-        "POST /v1/traces HTTP/1.1",
-        "Host: localhost",
-        f"Content-Type: {PROTOBUF}",
-        f"Content-Length: {length}",
-        *more,
-    )
-    return "\r\n".join(lines).encode() + b"\r\n\r\n"
-
-
-def assert_cut_off(sender: socket.socket) -> None:
-    """The other side closes; the timeout of the socket fails the test where it does not."""
-    with contextlib.suppress(ConnectionError):
-        while sender.recv(4096):
-            pass
-
-
-@pytest.mark.parametrize(
-    "beginning",
-    [
-        b"",
-        b"POST /v1/tr",
-        b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nX-Drip: ",
-        b"\r\n",
-        _head(1000) + b"x",
-        _head(1000) + b"x" * 1000 + b"POST /v1/tr",
-    ],
-)
-def test_who_does_not_go_on_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beginning: bytes
-) -> None:
-    monkeypatch.setattr(door_module, "HEAD_S", 0.2)
-    monkeypatch.setattr(otlp_http, "BODY_S", 0.2)
-    with (
-        http_door(Spool(tmp_path)) as receiver,
-        socket.create_connection(("127.0.0.1", receiver.port), timeout=20) as sender,
-    ):
-        sender.sendall(beginning)
-        assert_cut_off(sender)
-        assert send(receiver, b"").status == 200

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.attach import Attachment, AttachOptions, detect
-from collector.detection import Capability, KvSource
+from collector.detection import Capability, KvSource, kv_addresses
 from collector.dialects.sglang.capabilities import Evidence, capabilities
 from collector.dialects.sglang.detect import kv_sources
 from collector.kv.endpoints import kv_endpoints
@@ -55,10 +55,14 @@ def test_attach_says_what_it_sees_and_keeps_no_key() -> None:
     assert flag.startswith("--kv-events-config '")
     assert json.loads(flag.partition("'")[2].rpartition("'")[0]) == {
         "publisher": "zmq",
-        "endpoint": "tcp://127.0.0.1:5557",
-        "replay_endpoint": "tcp://127.0.0.1:5558",
+        **kv_addresses(detection.url),
     }
     assert any(note.startswith("prefix_cache.last_batch_hit_ratio: every batch") for note in detection.notes)
+
+
+def test_one_total_is_no_count_by_tier() -> None:
+    row = table(sglang.old())["cached tokens by tier (device, host, storage)"]
+    assert (row.seen, row.evidence, row.flag) == (False, "a counter of one total", "a newer SGLang")
 
 
 def test_a_bare_server_is_told_its_flags() -> None:
@@ -167,7 +171,7 @@ HOST = {"endpoint_host": json_values, "endpoint_port_base": json_values, "dp_siz
 def test_odd_answers_of_a_server_stop_nothing(info: dict[str, Any]) -> None:
     sources = kv_sources(info)
     assert len(sources) <= 1024
-    rows = capabilities(Evidence("http://127.0.0.1:1", "127.0.0.1:4317", 0, set(), info, sources))
+    rows = capabilities(Evidence("http://127.0.0.1:1", "127.0.0.1:4317", 0, set(), False, info, sources))
     assert all(row.evidence for row in rows)
 
 
@@ -217,12 +221,9 @@ MESSAGES = [
 ]
 
 
-def test_its_kv_events_are_followed_where_it_says_they_are(
-    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_kv_events_are_followed_where_it_says_they_are(db: Database, tmp_path: Path) -> None:
     """The publisher binds a concrete address, which only `bind` tells; two messages come by replay, whose replies have
     no topic, and two live."""
-    monkeypatch.setattr("collector.kv.subscriber._CONNECT_S", 5.0)  # a busy machine is not what this is about
     with Publisher(old_replies=True) as publisher, Pipeline(db.dsn, tmp_path) as pipeline:
         config = {"publisher": "zmq", "endpoint": publisher.events, "replay_endpoint": publisher.replay}
         publisher.send(MESSAGES[:2], lose=range(2))

@@ -66,18 +66,19 @@ def test_what_a_new_one_tells() -> None:
 def test_what_builds_with_five_metrics_tell() -> None:
     rows = table(trtllm.old())
     assert rows["metrics"].seen
-    assert (
-        rows["queue, prefill and decode time as histograms"].evidence == "without decode_time, prefill_time"
-    )
+    stages = rows["queue, prefill and decode time as histograms"]
+    assert (stages.seen, stages.evidence) == (False, "queue time only")
     hits = rows["prefix-cache hits, in tokens"]
     assert hits.seen is False
-    assert hits.flag == f"a TensorRT-LLM newer than 1.1, and {YAML}return_perf_metrics: true"
+    assert stages.flag == hits.flag == f"TensorRT-LLM 1.2 or newer, then {YAML}return_perf_metrics: true"
     assert rows["block reuse (the prefix cache)"].seen is None
 
 
 def test_what_one_without_metrics_tells() -> None:
-    row = table(trtllm.bare())["metrics"]
-    assert (row.seen, row.flag) == (False, f"{YAML}return_perf_metrics: true")
+    rows = table(trtllm.bare())
+    for signal in ("metrics", "prefix-cache hits, in tokens", "queue, prefill and decode time as histograms"):
+        row = rows[signal]
+        assert (row.seen, row.flag) == (False, f"{YAML}return_perf_metrics: true"), "1.2.0 is new enough"
 
 
 def test_block_reuse_that_is_off_is_said() -> None:
@@ -199,11 +200,8 @@ def chain(blocks: list[int], parent: int | None = None) -> dict[str, Any]:
     return {**about, "token_ids": tokens, "block_size": 32, "medium": "GPU"}
 
 
-def test_kv_events_that_it_publishes_itself_are_taken_of_every_rank(
-    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kv_events_that_it_publishes_itself_are_taken_of_every_rank(db: Database, tmp_path: Path) -> None:
     """With the publisher on, /kv_cache_events gives an empty list for ever: asked all the same, it adds nothing."""
-    monkeypatch.setattr("collector.kv.subscriber._CONNECT_S", 5.0)  # a busy machine is not what this is about
     high = (1 << 64) - 1
     base = ports(4)
     with RankPublisher() as first, RankPublisher() as second, trtllm.new() as server:

@@ -18,7 +18,7 @@ REPORTS: tuple[FieldReport, ...] = (
     FieldReport(
         29,
         "vllm#25780, PR 25787",
-        "random prompts show 30 % hits: what was computed before a preemption is found again",
+        "random prompts show 30% hits: what was computed before a preemption is found again",
         [
             Server("vllm", "0.10.2", VLLM),
             Scrapes(

@@ -15,7 +15,7 @@ REPORTS: tuple[FieldReport, ...] = (
     FieldReport(
         1,
         "vllm-project/vllm#31920",
-        "multi-round chat with identical history stays at 0 %; cause not stated",
+        "multi-round chat with identical history stays at 0%; cause not stated",
         [
             Server("vllm", "0.13.0", VLLM),
             Scrapes(metrics(counters={"vllm:prefix_cache_queries": 50_000, "vllm:prefix_cache_hits": 0})),
@@ -83,7 +83,7 @@ REPORTS: tuple[FieldReport, ...] = (
     FieldReport(
         9,
         "vllm-ascend#16270",
-        "0 % for prompts below 4,096 tokens, while the server says that a block is 128",
+        "0% for prompts below 4,096 tokens, while the server says that a block is 128",
         [
             Server("vllm", "0.16.0", VLLM | {"block_size": "128"}),
             Responses(
@@ -108,7 +108,7 @@ REPORTS: tuple[FieldReport, ...] = (
     FieldReport(
         10,
         "vllm-ascend#10710",
-        "byte-identical requests, one after the other, stay at 0 %; cause not stated",
+        "byte-identical requests, one after the other, stay at 0%; cause not stated",
         [
             Server("vllm", "0.19.0", VLLM),
             Scrapes(metrics(counters={"vllm:prefix_cache_queries": 12_000, "vllm:prefix_cache_hits": 0})),

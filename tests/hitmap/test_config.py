@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hitmap.config.example import example
 from hitmap.config.load import ConfigError, load
 from hitmap.config.model import CollectorConfig, Config, ServerConfig, StoreConfig
+from hitmap.config.words import as_settings
 
 BLUE = "servers:\n  blue:\n    url: http://127.0.0.1:8000\n"
 
@@ -94,6 +95,10 @@ MISTAKES = {
     ),
     "odd name": ("servers:\n  'a b':\n    url: http://h", "2: servers.a b: a name has letters, digits"),
     "twice": (BLUE + "    url: http://h", "3: servers.blue.url stands twice, again in line 4"),
+    "one server twice": (
+        "servers:\n  a: {url: 'http://h:1'}\n  b: {url: 'http://h:1/v1'}",
+        "1: servers: a and b have the same url",
+    ),
     "variable": ("store:\n  dsn: ${NOT_SET}", "2: store.dsn: ${NOT_SET} is not set in the environment"),
     "a list": ("- a\n- b", "1: the file must hold names and values, such as store, collector, servers"),
     "no yaml": ("store:\n  - a\n b", "3: "),
@@ -155,3 +160,21 @@ def test_a_mistake_does_not_show_a_secret(tmp_path: Path) -> None:
             written(tmp_path, "servers:\n  b:\n    url: user:s3cret@host\nstore:\n  dsn: user:s3cret@host\n")
         )
     assert "s3cret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("advice", "in_the_file"),
+    [
+        ("port 8123 cannot be used; choose another with --port", "choose another with store.port"),
+        ("spool x is in use; stop it or choose another --spool", "choose another collector.spool"),
+        ("it wants a key, pass --api-key", "it wants a key, pass api_key"),
+        ("(--kv-connect), or (--kv-bind)", "(kv_bind: false), or (kv_bind: true)"),
+        (
+            "start it with --kv-events-config and --otlp-grpc off",
+            "--kv-events-config and collector.otlp_grpc off",
+        ),
+        ("blue--port, a-b--spool", "blue--port, a-b--spool"),
+    ],
+)
+def test_advice_for_a_file_names_settings(advice: str, in_the_file: str) -> None:
+    assert as_settings(advice).endswith(in_the_file)

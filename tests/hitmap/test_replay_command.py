@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import socket
@@ -74,6 +75,41 @@ def test_it_says_how_to_attach_and_can_be_stopped(run1: Path, tmp_path: Path) ->
     assert told["services"] == ("vllm-tiny",)
     assert told["kv_bind"] is False
     assert len(told["servers"]) == len(told["kv_events"]) == len(told["replays"]) == 1
+
+
+def test_it_says_that_it_waits_for_the_collector_and_leaves_nothing_behind(
+    run1: Path, tmp_path: Path
+) -> None:
+    with socket.socket() as later:
+        later.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{later.getsockname()[1]}"
+        command = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "hitmap",
+                "replay",
+                run1,
+                "--otlp",
+                address,
+                "--no-wait",
+                "--speed",
+                "500",
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+        )
+        assert command.stderr
+        lines = [command.stderr.readline() for _ in range(3)]
+        assert list(tmp_path.iterdir()), "the logs are there while it plays"
+        command.send_signal(signal.SIGTERM)
+        command.communicate(timeout=30)
+    assert lines[2] == (
+        f"hitmap replay: the collector at {address} does not take spans yet (UNAVAILABLE):"
+        " trying again for up to 60 s; hitmap attach starts one\n"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("option", ["--http-port", "--kv-port", "--replay-port"])

@@ -60,11 +60,11 @@ def test_what_a_server_tells_and_what_is_wrong(dsn: str) -> None:
     )
     assert "metric samples 8 2026-11-29 12:05:24 UTC" in flat
     assert "request spans 0 none" in flat
-    assert "counters of the device cache 30.2 % 4,320 of 14,300 tokens" in flat
+    assert "counters of the device cache 30.2% 4,320 of 14,300 tokens" in flat
     assert "Does not see KV-cache events: none listed" in flat
     assert "wrong: More tokens were looked up than prompts had" in flat
     assert "[lookups-recounted]" in flat
-    assert "figure: hit ratio: said 30.2 %, right unknown" in flat
+    assert "figure: hit ratio: said 30.2%, right unknown" in flat
     assert (
         "known: a preempted request asked again, and found what it had just computed (before 0.11, vLLM pull"
         in flat

@@ -73,7 +73,7 @@ servers:
     assert process.returncode == 0, said
     assert "blue is vllm 0.32.0, " in said
     assert "green is sglang 0.5.23, " in said
-    assert said.rstrip().endswith("stays in the spool")
+    assert said.rstrip().endswith("all of it is in the store")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,7 @@ servers:
         ("", ("--config", "absent.yaml"), "absent.yaml: No such file or directory"),
         ("collector: {otlp_grpc: off, otlp_http: 256.0.0.1:1, token: x}", (), "256.0.0.1:1"),
         ("store: {dsn: 'http://127.0.0.1:1/x'}", (), "no store answers"),
+        ("collector: {spool: /dev/null/x}", (), "choose another collector.spool"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_stays(

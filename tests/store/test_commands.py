@@ -70,3 +70,17 @@ def test_deploy_markers(db: Database) -> None:
     assert "v1" in _run(db, "deploy", "list")
     with pytest.raises(UsageError):
         _run(db, "deploy", "mark", "v3", "--at", "yesterday")
+
+
+def test_a_marker_set_twice_stands_once(db: Database) -> None:
+    mark = ("deploy", "mark", "v1", "--at", "2026-11-29T10:00:00")
+    assert _run(db, *mark, "--what", "new prompt") == "v1 marked at 2026-11-29 10:00:00 UTC\n"
+    for again in (mark, (*mark, "--what", "new prompt")):
+        assert _run(db, *again) == "v1 is marked at 2026-11-29 10:00:00 UTC already\n"
+    with pytest.raises(UserError, match="already, as 'new prompt': use another name or --at"):
+        _run(db, *mark, "--what", "new model")
+    _run(db, *mark, "--server", "a")
+    assert [row["server"] for row in json.loads(_run(db, "deploy", "list", "--json"))] in (
+        ["", "a"],
+        ["a", ""],
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.detection import Capability, receiver
+from collector.detection import SERVICE_NAME, Capability, receiver
 
 _WORKER = "DYN_SYSTEM_PORT=8081 in the worker's environment, then hitmap attach http://WORKER:8081"
 _ENGINE_METRICS = {
@@ -17,7 +17,7 @@ _ENGINE_HITS = {
     "vLLM": "--enable-prefix-caching at the worker, without --disable-log-stats",
     "SGLang": "--enable-metrics at the worker, without --disable-radix-cache",
     "TensorRT-LLM": "--publish-events-and-metrics at the worker, and return_perf_metrics: true and kv_cache_config:"
-    " {enable_block_reuse: true} in the YAML of its --extra-engine-args; TensorRT-LLM newer than 1.1",
+    " {enable_block_reuse: true} in the YAML of its --extra-engine-args; TensorRT-LLM 1.2 or newer",
 }
 """What makes an engine count its hits."""
 _HITS = ("prefix_cache.hit_tokens", "prompt_tokens_by_source", "cached_tokens", "cached_tokens_by_tier")
@@ -60,7 +60,7 @@ def _spans(e: Evidence) -> Capability:
         "request spans (TTFT, tokens)",
         None,
         "spans are sent, not asked for: they show once a request has ended",
-        "DYN_LOGGING_JSONL=true OTEL_EXPORT_ENABLED=true OTEL_SERVICE_NAME=NAME"
+        f"DYN_LOGGING_JSONL=true OTEL_EXPORT_ENABLED=true {SERVICE_NAME}"
         f" OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://{receiver(e.url, e.otlp)} in its environment",
     )
 

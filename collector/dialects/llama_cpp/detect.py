@@ -20,11 +20,12 @@ from collector.dialects.llama_cpp.slots import read_slots
 from collector.json_poll import JsonPoller
 from collector.metric import Metric, notes, resolve
 from collector.prometheus import parse
-from collector.scrape import Scraper, Target
+from collector.scrape import Scraper
 from collector.source import Source
 
 _PREFIX = "llamacpp:"
 _LOCKED = (401, 403)
+_UNKNOWN_BUILD = "b0-unknown"  # made from sources that Git knows nothing of
 _RUNNING = ("loaded", "sleeping")
 
 
@@ -47,6 +48,7 @@ def detect(probe: Probe, otlp: str) -> Detection | None:
     metrics = {metric.name for metric in canonical_names(families).values()}
     slots_status = 0 if is_router else probe.get("/slots").status
     version = str(props.get("build_info", ""))
+    version = "" if version == _UNKNOWN_BUILD else version
     return Detection(
         url=probe.url,
         kind="llama_cpp",
@@ -96,7 +98,7 @@ def _doors(url: str, loaded: Sequence[str] | None, slots_status: int) -> tuple[D
 def _slots_door(url: str, query: str, suffix: str) -> Door:
     def open_slots(visit: Visit) -> Source:
         visit = replace(visit, server=visit.server + suffix)
-        target = Target(visit.server, f"{url}/slots{query}", visit.interval_s, token=visit.token)
+        target = visit.target(f"{url}/slots{query}")
         name = f"slots {visit.server}"
         return JsonPoller(name, target, read_slots, canonical_names, visit.sink, visit.samples)
 
@@ -106,7 +108,7 @@ def _slots_door(url: str, query: str, suffix: str) -> Door:
 def _metrics_door(url: str, query: str, suffix: str) -> Door:
     def open_metrics(visit: Visit) -> Source:
         visit = replace(visit, server=visit.server + suffix)
-        target = Target(visit.server, f"{url}/metrics{query}", visit.interval_s, token=visit.token)
+        target = visit.target(f"{url}/metrics{query}")
         return Scraper(target, canonical_names, visit.sink, visit.samples)
 
     return Door(f"metrics{suffix}", open_metrics)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from urllib.parse import urlsplit
 
 from collector.detection import Capability, receiver
 
-_ELSEWHERE = (
-    "hitmap attach http://SERVER:9090 (--prometheus-port), without --otlp-endpoint, --disable-metrics and"
-    " --disable-observability"
-)
 _KV_EVENTS = Capability(
     "LMCache: KV-cache events",
     None,
@@ -38,7 +35,11 @@ def of_server(url: str, otlp: str, metrics: Collection[str]) -> tuple[Capability
     """The table of a server of its own. otlp: address where it could send to."""
     here = receiver(url, otlp)
     told = any(name.startswith("lmcache.") for name in metrics)
-    flag = "" if told else _ELSEWHERE
+    elsewhere = (
+        f"hitmap attach http://{urlsplit(url).hostname}:9090 (its --prometheus-port); it has to run without"
+        " --otlp-endpoint, --disable-metrics and --disable-observability"
+    )
+    flag = "" if told else elsewhere
     return (
         Capability(
             "metrics",
@@ -68,7 +69,9 @@ def _tiers(metrics: Collection[str], flag: str) -> Capability:
     signal = "hits by tier (host, remote)"
     if "lmcache.lookup.host_tokens" in metrics:
         return Capability(signal, True, "counters, in tokens")
-    return Capability(signal, False, "not exposed", flag or "a newer LMCache")
+    if "lmcache.lookup.hit_tokens" in metrics:
+        return Capability(signal, False, "a counter of one total", "LMCache as a server of its own")
+    return _counter(metrics, signal, "lmcache.lookup.host_tokens", flag)
 
 
 def _counter(metrics: Collection[str], signal: str, metric: str, flag: str = "") -> Capability:

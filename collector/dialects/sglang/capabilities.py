@@ -6,9 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-from collector.detection import Capability, KvSource, attached_with, is_loopback, receiver
+from collector.detection import (
+    SERVICE_NAME,
+    Capability,
+    KvSource,
+    attached_with,
+    is_loopback,
+    kv_addresses,
+    receiver,
+)
 
 _MOST_CHARS = 200  # of a text that a server tells
 _UNASKED = "/server_info does not answer"
@@ -17,12 +24,14 @@ _UNASKED = "/server_info does not answer"
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What a server answered. otlp: address where spans would be received; samples: how many of its own at /metrics;
-    metrics: canonical names among them; info: its /server_info, empty where it has none."""
+    metrics: canonical names among them; tells_tiers: whether it says where cached tokens came from; info: its
+    /server_info, empty where it has none."""
 
     url: str
     otlp: str
     samples: int
     metrics: set[str]
+    tells_tiers: bool
     info: Mapping[str, Any]
     kv_sources: tuple[KvSource, ...]
 
@@ -66,7 +75,7 @@ def capabilities(e: Evidence) -> tuple[Capability, ...]:
         _prefix_cache(e),
         _cached_by_request(e),
         _kv_events(e),
-        _counter(e, "cached tokens by tier (device, host, storage)", "cached_tokens_by_tier"),
+        _cached_by_tier(e),
         _host(e),
         _storage(e),
         _queue(e),
@@ -84,7 +93,7 @@ def capabilities(e: Evidence) -> tuple[Capability, ...]:
 def _spans(e: Evidence) -> Capability:
     signal = "request spans (latency, cached tokens)"
     here = receiver(e.url, e.otlp)
-    flag = f"--enable-trace --otlp-traces-endpoint {here}, with OTEL_SERVICE_NAME=NAME in its environment"
+    flag = f"--enable-trace --otlp-traces-endpoint {here}, with {SERVICE_NAME} in its environment"
     if e.traces_here is None:
         return Capability(signal, None, f"{_UNASKED}: spans show once a request has ended", flag)
     if e.traces_here:
@@ -134,21 +143,23 @@ def _kv_events(e: Evidence) -> Capability:
         told = f"published to {source.events}" + (f" and the next {ranks - 1} ports" if ranks > 1 else "")
         if source.replay:
             return Capability(signal, True, f"{told}, replay at {source.replay}")
-        flag = '"replay_endpoint": "tcp://*:5558" in its --kv-events-config'
+        flag = f'"replay_endpoint": "{kv_addresses(e.url)["replay_endpoint"]}" in its --kv-events-config'
         return Capability(signal, True, f"{told}, without replay: what is lost stays lost", flag)
-    address = "127.0.0.1" if is_loopback(urlsplit(e.url).hostname or "") else "*"
-    config = {
-        "publisher": "zmq",
-        "endpoint": f"tcp://{address}:5557",
-        "replay_endpoint": f"tcp://{address}:5558",
-    }
+    config = {"publisher": "zmq", **kv_addresses(e.url)}
     flag = f"--kv-events-config '{json.dumps(config)}'" + attached_with(config)
     if e.info:
         told = (
             "kv_events_config is not set" if "kv_events_config" in e.info else "this version publishes none"
         )
         return Capability(signal, False, told, e.flag("kv_events_config", flag))
-    return Capability(signal, None, f"{_UNASKED}; pass --kv-events and --replay where it publishes", flag)
+    return Capability(signal, None, f"{_UNASKED}; pass --kv-events and --replay if it publishes", flag)
+
+
+def _cached_by_tier(e: Evidence) -> Capability:
+    signal = "cached tokens by tier (device, host, storage)"
+    if "cached_tokens_by_tier" in e.metrics and not e.tells_tiers:
+        return Capability(signal, False, "a counter of one total", "a newer SGLang")
+    return _counter(e, signal, "cached_tokens_by_tier")
 
 
 def _host(e: Evidence) -> Capability:
@@ -196,5 +207,9 @@ def _counter(e: Evidence, signal: str, metric: str) -> Capability:
     if metric in e.metrics:
         return Capability(signal, True, "counter")
     if e.samples:
-        return Capability(signal, False, "nothing counted so far: the counter appears with the first")
+        return Capability(
+            signal,
+            False,
+            "nothing counted so far: the counter appears with the first, where the version has it",
+        )
     return Capability(signal, False, "no metrics", "--enable-metrics")

@@ -16,8 +16,8 @@ from cachemodel.errors import UserError
 from collector.detection import Detection, KvSource, Probe
 from collector.dialects.sglang.capabilities import Evidence, capabilities
 from collector.dialects.sglang.log import reader
-from collector.dialects.sglang.metrics import METRICS
-from collector.kv.subscriber import of_rank
+from collector.dialects.sglang.metrics import CACHED, METRICS
+from collector.kv.address import of_rank
 from collector.metric import Metric, notes, resolve
 from collector.prometheus import parse
 
@@ -54,13 +54,15 @@ def detect(probe: Probe, otlp: str) -> Detection | None:
     version = str(info.get("version", ""))
     metrics = {metric.name for metric in canonical_names(families).values()}
     sources = kv_sources(info)
+    tells_tiers = any(CACHED.source(dict(s.labels)) not in ("", "cached") for s in exposition.samples)
+    evidence = Evidence(probe.url, otlp, samples, metrics, tells_tiers, info, sources)
     return Detection(
         url=probe.url,
         kind="sglang",
         version=version,
         models=tuple(str(model.get("id", "")) for model in models),
         facts={name: str(info[name])[:_MOST_CHARS] for name in _FACTS if info.get(name) is not None},
-        capabilities=capabilities(Evidence(probe.url, otlp, samples, metrics, info, sources)),
+        capabilities=capabilities(evidence),
         notes=notes(METRICS, version, metrics),
         kv_sources=sources,
         metrics_url=f"{probe.url}/metrics" if probe.get("/metrics").status in (200, 401, 403) else "",

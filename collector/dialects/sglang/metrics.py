@@ -12,7 +12,7 @@ from collector.dialects.sglang.names import COPIES, PARTS, both
 from collector.dialects.sglang.tiers import TIERS
 from collector.metric import PROCESS, Metric, Origin, Trap
 
-_CACHED = Origin(
+CACHED = Origin(
     "cache_source",
     (("device", "device"), ("host", "host"), ("storage", "remote"), ("total", "cached")),
 )
@@ -47,7 +47,7 @@ METRICS: tuple[Metric, ...] = (
             _TRAP_FINISHED,
             Trap("", "stays 0 with MTP in some versions (issue 20451): compare with prefill"),
         ),
-        origin=_CACHED,
+        origin=CACHED,
     ),
     _of_rank(
         "prefix_cache.last_batch_hit_ratio",

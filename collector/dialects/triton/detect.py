@@ -85,7 +85,7 @@ def _capabilities(url: str, has_metrics: bool, backend: bool, metrics: set[str])
             False,
             "the backend does not count reused and missed blocks here (tensorrtllm_backend issue 537): "
             "a gain from reuse shows in no number of Triton's",
-            f"{_INSTEAD}, or a log of the responses (hitmap attach --log FILE)",
+            _INSTEAD,
         ),
         _seen_or("KV moved between workers", moved, "counters, ms and requests", unseen, flag),
         Capability(

@@ -8,23 +8,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from collector.detection import Capability, receiver
+from collector.detection import SERVICE_NAME, Capability, receiver
+from collector.metric import version_key
 
 _YAML = "in the YAML of --config (before: --extra_llm_api_options): "
 _PERF = "return_perf_metrics: true"
 _ITERATIONS = "enable_iter_perf_stats: true"
-_STAGES = {"queue_time", "prefill_time", "decode_time"}
+_STAGES = {"queue_time": "queue", "prefill_time": "prefill", "decode_time": "decode"}
+_SINCE = "1.2"  # before it there are five metrics of requests, none of them of the cache
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What a server answered. metrics: canonical names among its metrics; config: labels of its kv_cache_config_info;
-    otlp: address where spans would be received."""
+    otlp: address where spans would be received; version: empty where it does not tell."""
 
     url: str
     otlp: str
+    version: str
     metrics: set[str]
     config: Mapping[str, str]
+
+    @property
+    def newer(self) -> str:
+        """What has to come before a flag: a newer version, unless this one is known to be new enough."""
+        key = version_key(self.version)
+        return "" if key and key >= version_key(_SINCE) else f"TensorRT-LLM {_SINCE} or newer, then "
 
 
 def capabilities(evidence: Evidence) -> tuple[Capability, ...]:
@@ -71,7 +80,7 @@ def _spans(e: Evidence) -> Capability:
         "request spans (latency by layer)",
         None,
         "spans are sent, not asked for: they show once a request has ended",
-        f"{_YAML}otlp_traces_endpoint: http://{receiver(e.url, e.otlp)} and {_PERF}; OTEL_SERVICE_NAME=NAME in its "
+        f"{_YAML}otlp_traces_endpoint: http://{receiver(e.url, e.otlp)} and {_PERF}; {SERVICE_NAME} in its "
         "environment",
     )
 
@@ -82,20 +91,19 @@ def _block_reuse(e: Evidence) -> Capability:
     if told:
         is_on = told == "true"
         return Capability(signal, is_on, f"enable_block_reuse is {is_on}", "" if is_on else flag)
-    return Capability(signal, None, "this version does not tell whether it is on", flag)
+    return Capability(signal, None, "no metric tells whether it is on", flag)
 
 
 def _counter(e: Evidence, signal: str, metric: str, flag: str) -> Capability:
     if metric in e.metrics:
         return Capability(signal, True, "counter")
-    return Capability(signal, False, "not exposed", f"a TensorRT-LLM newer than 1.1, and {_YAML}{flag}")
+    return Capability(signal, False, "not exposed", f"{e.newer}{_YAML}{flag}")
 
 
 def _stages(e: Evidence) -> Capability:
     signal = "queue, prefill and decode time as histograms"
-    if seen := _STAGES & e.metrics:
-        missing = ", ".join(sorted(_STAGES - seen))
-        return Capability(
-            signal, True, f"without {missing}" if missing else "lowest bucket 1 ms for prefill, 0.3 s else"
-        )
-    return Capability(signal, False, "not exposed", _YAML + _PERF)
+    seen = [stage for name, stage in _STAGES.items() if name in e.metrics]
+    if len(seen) == len(_STAGES):
+        return Capability(signal, True, "lowest bucket 1 ms for prefill, 0.3 s else")
+    evidence = f"{' and '.join(seen)} time only" if seen else "not exposed"
+    return Capability(signal, False, evidence, f"{e.newer}{_YAML}{_PERF}")

@@ -16,7 +16,6 @@ from collector.json_poll import JsonPoller
 from collector.kv.pull import KvPull
 from collector.metric import Metric, notes, resolve
 from collector.prometheus import parse
-from collector.scrape import Target
 from collector.source import Source
 
 _PATH = "/prometheus/metrics"
@@ -53,7 +52,7 @@ def detect(probe: Probe, otlp: str) -> Detection | None:
         version=version,
         models=tuple(str(model.get("id", "")) for model in models),
         facts={name: config[name] for name in _FACTS if name in config},
-        capabilities=capabilities(Evidence(probe.url, otlp, metrics, config)),
+        capabilities=capabilities(Evidence(probe.url, otlp, version, metrics, config)),
         notes=notes(METRICS, version, metrics),
         kv_sources=(),
         metrics_url=f"{probe.url}{_PATH}" if probe.get(_PATH).status != 404 else "",
@@ -64,7 +63,7 @@ def detect(probe: Probe, otlp: str) -> Detection | None:
 
 def _statistics(url: str) -> Door:
     def open_statistics(visit: Visit) -> Source:
-        target = Target(visit.server, f"{url}/metrics", visit.interval_s, token=visit.token)
+        target = visit.target(f"{url}/metrics")
         name = f"iteration statistics {visit.server}"
         return JsonPoller(name, target, stats.read_stats, stats.canonical_names, visit.sink, visit.samples)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from collector.detection import Capability, KvSource, attached_with, is_loopback, receiver
+from collector.detection import SERVICE_NAME, Capability, KvSource, attached_with, kv_addresses, receiver
 from collector.metric import version_key
 from collector.prometheus import Exposition
 
 _FINE_BUCKETS_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60]
 _STATS = "start it without --disable-log-stats"
+_OFFLOADING = "--kv-offloading-size GIB --kv-offloading-backend native"
 _COARSE_S = 0.1  # a cache that saves less than the lowest bucket does not show in the histogram
 
 
@@ -31,9 +31,9 @@ class Evidence:
     tells_kv_sources: bool
 
     @property
-    def is_local(self) -> bool:
-        """Whether the server is on this machine, as far as its address tells."""
-        return is_loopback(urlsplit(self.url).hostname or "")
+    def has_lmcache(self) -> bool:
+        """Whether LMCache, which tells of itself, is its connector."""
+        return any(sample.name.startswith("lmcache:") for sample in self.exposition.samples)
 
     def at_least(self, version: str) -> bool:
         """Whether the server is that new; one that hides its version is taken for a new one."""
@@ -97,7 +97,7 @@ def _spans(e: Evidence) -> Capability:
         "request spans (latency by layer)",
         None,
         "spans are sent, not asked for: they show once a request has ended",
-        f"--otlp-traces-endpoint http://{receiver(e.url, e.otlp)}, with OTEL_SERVICE_NAME=NAME in its environment",
+        f"--otlp-traces-endpoint http://{receiver(e.url, e.otlp)}, with {SERVICE_NAME} in its environment",
     )
 
 
@@ -131,19 +131,14 @@ def _kv_events(e: Evidence) -> Capability:
             signal,
             True,
             f"published to {source.events}, without replay: what is lost stays lost",
-            '"replay_endpoint": "tcp://127.0.0.1:5558" in its --kv-events-config',
+            f'"replay_endpoint": "{kv_addresses(e.url)["replay_endpoint"]}" in its --kv-events-config',
         )
-    address = "127.0.0.1" if e.is_local else "*"
-    config = {
-        "enable_kv_cache_events": True,
-        "publisher": "zmq",
-        "endpoint": f"tcp://{address}:5557",
-        "replay_endpoint": f"tcp://{address}:5558",
-    }
+    config = {"enable_kv_cache_events": True, "publisher": "zmq", **kv_addresses(e.url)}
     flag = f"--kv-events-config '{json.dumps(config)}'" + attached_with(config)
     if e.tells_kv_sources:
         return Capability(signal, False, "/kv_event_sources lists none", flag)
-    evidence = "this version does not tell; pass --kv-events and --replay where it publishes"
+    asked = "/kv_event_sources does not answer" if e.at_least("0.32") else "vLLM before 0.32 does not tell"
+    evidence = f"{asked}; pass --kv-events and --replay if it publishes"
     return Capability(signal, None, evidence, e.flag(flag, "0.9"))
 
 
@@ -154,19 +149,21 @@ def _external(e: Evidence) -> Capability:
             signal, False, "no such counter", _STATS if e.at_least("0.12") else "vLLM 0.12 or newer"
         )
     asked = sum(s.value for s in e.exposition.samples if s.name == "vllm:external_prefix_cache_queries_total")
-    return Capability(
-        signal,
-        True,
-        f"{asked:,.0f} tokens asked of a connector so far" if asked else "no connector asked yet",
-    )
+    if asked:
+        return Capability(signal, True, f"{asked:,.0f} tokens asked of a connector so far")
+    if e.has_lmcache:
+        return Capability(signal, True, "a counter, 0 so far: LMCache was not asked yet")
+    flag = f"{_OFFLOADING}, or another connector with --kv-transfer-config"
+    return Capability(signal, None, "a counter, 0 so far: there is no connector, or none was asked yet", flag)
 
 
 def _load_time(e: Evidence) -> Capability:
     signal = "time to load KV from host or disk"
     if "kv_load.time" in e.metrics:
         return Capability(signal, True, "offload counters")
-    flag = e.flag("--kv-offloading-size GIB --kv-offloading-backend native", "0.12")
-    return Capability(signal, False, "no offload tier that counts", flag)
+    if e.has_lmcache:
+        return Capability(signal, False, "no option opens one of vLLM's own beside LMCache, which tells its times below")
+    return Capability(signal, False, "no offload tier that counts", e.flag(_OFFLOADING, "0.12"))
 
 
 def _lifetime(e: Evidence) -> Capability:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.collector.servers import dynamo, llama_cpp, lmcache, sglang, triton, trtllm, vllm
+from tests.collector.servers import dynamo, engine, llama_cpp, lmcache, sglang, triton, trtllm, vllm
 from tests.collector.support import Server
 
 
@@ -44,6 +44,8 @@ STUBS = (
     Stub("a Dynamo worker with vLLM", "dynamo", dynamo.worker, shows=("vllm",)),
     Stub("an old Dynamo worker with SGLang", "dynamo", dynamo.worker_sglang, shows=("sglang",)),
     Stub("Dynamo's KVBM", "dynamo", dynamo.kvbm),
+    Stub("the engine", "engine", engine.new),
+    Stub("the engine, nothing switched on", "engine", engine.bare),
     Stub("LMCache's server", "lmcache", lmcache.server),
     Stub("LMCache's server, metrics elsewhere", "lmcache", lmcache.api),
     Stub("LMCache in vLLM", "vllm", lmcache.in_vllm),

@@ -1,7 +1,7 @@
 """Parts of a Dynamo made from its metrics catalogue (1.6), its older guides and its examples, not run live.
 
 Each request has a prompt of 1,000 tokens, of which the engine had 800 cached, and 50 tokens of answer; the router
-thought that the worker had 90 % of it.
+thought that the worker had 90% of it.
 """
 
 from __future__ import annotations
