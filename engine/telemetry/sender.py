@@ -1,0 +1,98 @@
+"""Sends the spans of ended requests over OTLP/gRPC, on a thread of its own. Nobody waits for it: what does not fit into
+its queue is dropped and counted."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from engine.request import Request
+from engine.telemetry.spans import Tracer
+
+_log = logging.getLogger(__name__)
+_MOST_WAITING = 1024  # requests, each with the token ids of its prompt
+_BATCH = 256  # requests
+_EVERY_S = 0.5
+_EXPORT = 512  # spans
+
+
+class SpanSender:
+    """endpoint: host:port of the receiver, `https://` before it for TLS.
+
+    counts, in traces: `sent`; `failed`: the receiver did not take them; `dropped`: more waited than is kept.
+    """
+
+    def __init__(self, endpoint: str, tracer: Tracer, *, timeout_s: float = 10.0) -> None:
+        self.counts: Counter[str] = Counter(sent=0, failed=0, dropped=0)
+        self._tracer = tracer
+        self._exporter = OTLPSpanExporter(
+            endpoint=endpoint, insecure=not endpoint.startswith("https://"), timeout=timeout_s
+        )
+        self._waiting: queue.Queue[Request | None] = queue.Queue(_MOST_WAITING)
+        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+        self._thread.start()
+
+    def put(self, request: Request) -> None:
+        """Take a request that ended; returns at once."""
+        try:
+            self._waiting.put_nowait(request)
+        except queue.Full:
+            self.counts["dropped"] += 1
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Send what waits, as far as that is possible in time."""
+        try:
+            self._waiting.put(None, timeout=timeout_s)
+        except queue.Full:
+            self.counts["dropped"] += self._waiting.qsize()
+        self._thread.join(timeout_s)
+        self._exporter.shutdown()
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            batch, ended = self._take()
+            if batch:
+                self._send(batch)
+
+    def _take(self) -> tuple[list[Request], bool]:
+        """What ended within half a second of the first, and whether this was all."""
+        batch: list[Request] = []
+        deadline = None
+        while len(batch) < _BATCH:
+            try:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                request = self._waiting.get(timeout=left)
+            except queue.Empty:
+                break
+            if request is None:
+                return batch, True
+            batch.append(request)
+            deadline = deadline or time.monotonic() + _EVERY_S
+        return batch, False
+
+    def _send(self, batch: list[Request]) -> None:
+        """In exports of some hundred spans: receivers take no message above 4 MB."""
+        spans: list[ReadableSpan] = []
+        requests = 0
+        for number, request in enumerate(batch, 1):
+            spans += self._tracer.spans(request)
+            requests += 1
+            if len(spans) >= _EXPORT or number == len(batch):
+                self.counts["sent" if self._export(spans) else "failed"] += requests
+                spans, requests = [], 0
+
+    def _export(self, spans: list[ReadableSpan]) -> bool:
+        """Whether the receiver has them."""
+        try:
+            return not spans or self._exporter.export(spans) is SpanExportResult.SUCCESS
+        except Exception:  # no trace is worth the thread that sends the others
+            _log.exception("spans could not be sent")
+            return False

@@ -1,0 +1,221 @@
+"""Faults: what a line may say, what it then does, and when it is over."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cachemodel.errors import UsageError
+from engine.clock import now_ns
+from engine.faults import COMPUTED, LAYERS, NOTHING, Faults, Fired
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_delay_strikes_its_layer_and_no_other(layer: str) -> None:
+    faults = Faults()
+    spec = f"layer={layer},delay_ms=5"
+    faults.add(spec)
+    assert faults.fire(layer) == Fired(0.005, 1.0, spec)
+    assert {faults.fire(other) for other in LAYERS if other != layer} == {NOTHING}
+
+
+@pytest.mark.parametrize("layer", COMPUTED)
+def test_a_slowdown_is_a_factor(layer: str) -> None:
+    faults = Faults()
+    faults.add(f"layer={layer},slowdown=2.5")
+    assert faults.fire(layer) == Fired(0.0, 2.5, f"layer={layer},slowdown=2.5")
+
+
+def test_faults_of_one_layer_add_up() -> None:
+    faults = Faults()
+    for spec in ("layer=decode,delay_ms=5", "layer=decode,delay_ms=10", "layer=decode,slowdown=2", "evict=1"):
+        faults.add(spec)
+    faults.add("layer=decode,slowdown=3")
+    delay_s, slowdown, mark = faults.fire("decode")
+    assert delay_s == pytest.approx(0.015)
+    assert slowdown == 6.0
+    assert mark.split("; ") == [fault.spec for fault in faults.active() if fault.layer]
+
+
+@given(st.floats(0.05, 0.95), st.integers(0, 2**32))
+def test_chance_is_what_was_asked_for_and_comes_again(p: float, seed: int) -> None:
+    drawn = []
+    for _ in range(2):
+        faults = Faults(seed)
+        faults.add(f"layer=host,delay_ms=1,p={p}")
+        drawn.append([faults.fire("host") is not NOTHING for _ in range(2000)])
+    assert drawn[0] == drawn[1]
+    assert sum(drawn[0]) / 2000 == pytest.approx(p, abs=0.06)  # more than five sigma
+
+
+def test_a_fault_is_over_when_its_time_is() -> None:
+    clock = Clock()
+    faults = Faults(clock=clock)
+    faults.add("layer=queue,delay_ms=5,for_s=30")
+    faults.add("device_blocks=64,for_s=60")
+    clock.now += 29.9
+    assert faults.fire("queue").delay_s == 0.005
+    clock.now += 0.1
+    assert faults.fire("queue") is NOTHING
+    assert [fault.kind for fault in faults.active()] == ["device_blocks"]
+    clock.now += 30
+    assert faults.device_blocks() is None
+    assert faults.active() == ()
+
+
+def test_an_evict_storm_comes_again_at_its_interval() -> None:
+    clock = Clock()
+    faults = Faults(clock=clock)
+    faults.add("evict=0.5,every_s=2")
+    shares = []
+    for _ in range(6):
+        shares.append(faults.evict_share())
+        clock.now += 1
+    assert shares == [0.5, 0.0, 0.5, 0.0, 0.5, 0.0]
+
+
+def test_two_storms_leave_what_both_leave() -> None:
+    faults = Faults()
+    faults.add("evict=0.5")
+    faults.add("evict=0.2")
+    assert faults.evict_share() == pytest.approx(0.6)
+    assert faults.evict_share() == 0.0
+
+
+def test_the_smallest_pool_counts() -> None:
+    faults = Faults()
+    assert faults.device_blocks() is None
+    first = faults.add("device_blocks=64")
+    second = faults.add("device_blocks=16")
+    assert faults.device_blocks() == 16
+    assert faults.remove(second.id)
+    assert faults.device_blocks() == 64
+    assert not faults.remove(second.id)
+    assert faults.remove(first.id)
+    assert faults.device_blocks() is None
+
+
+def test_events_are_lost_as_often_as_asked() -> None:
+    faults = Faults(seed=1)
+    assert not any(faults.loses_events() for _ in range(100))
+    faults.add("lose_events=0.25")
+    assert 400 < sum(faults.loses_events() for _ in range(2000)) < 600
+
+
+def test_clearing_switches_all_off() -> None:
+    faults = Faults()
+    for spec in ("evict=1", "lose_events=1", "device_blocks=1", "layer=other,delay_ms=1"):
+        faults.add(spec)
+    faults.clear()
+    assert (faults.evict_share(), faults.loses_events(), faults.device_blocks()) == (0.0, False, None)
+    assert faults.fire("other") is NOTHING
+    assert faults.active() == ()
+
+
+def test_the_line_is_the_mark_and_ids_are_never_used_twice() -> None:
+    faults = Faults()
+    first = faults.add(" layer = host , delay_ms = 5 ")
+    assert faults.remove(first.id)
+    second = faults.add("layer=host,delay_ms=5")
+    assert first.id != second.id
+    assert faults.fire("host").mark == "layer=host,delay_ms=5"
+
+
+WRONG = {
+    "": "is not key=value",
+    "layer=host": "say one of delay_ms, slowdown, evict, device_blocks, lose_events",
+    "evict=0.5,lose_events=0.5": "say one of",
+    "delay_ms=5": "needs layer=frontend|queue|prefix|host|remote|prefill|decode|other",
+    "layer=response,delay_ms=5": "needs layer=frontend|queue",
+    "layer=host,slowdown=2": "slowdown needs layer=prefill|decode",
+    "layer=host,delay_ms=0": "milliseconds above 0",
+    "layer=host,delay_ms=-1": "milliseconds above 0",
+    "layer=host,delay_ms=nan": "milliseconds above 0",
+    "layer=host,delay_ms=inf": "milliseconds above 0",
+    "layer=host,delay_ms=5ms": "delay_ms is milliseconds above 0, at most 600000, not 5ms",
+    "layer=host,delay_ms=5,p=2": "p is above 0 and at most 1, not 2",
+    "layer=decode,slowdown=1": "a factor above 1",
+    "layer=host,delay_ms=5,delay_ms=6": "delay_ms stands there twice",
+    "layer=host,delay=5": "nothing is called delay",
+    "layer=host,delay_ms=5,every_s=1": "every_s does not go with delay_ms, only layer, p, for_s",
+    "evict=1.1": "above 0 and at most 1",
+    "device_blocks=1.5": "a whole number of blocks",
+    "device_blocks=0": "a whole number of blocks",
+    "layer=host,delay_ms=5,": "is not key=value",
+    "evict=0.5,for_s=0": "seconds above 0",
+}
+
+
+@pytest.mark.parametrize("spec", WRONG)
+def test_a_line_that_says_no_fault_is_refused_with_what_is_allowed(spec: str) -> None:
+    faults = Faults()
+    with pytest.raises(UsageError, match=re.escape(WRONG[spec])) as refused:
+        faults.add(spec)
+    assert str(refused.value).isprintable()
+    assert faults.active() == ()
+
+
+@given(st.text(max_size=60))
+def test_whatever_is_typed_is_a_fault_or_one_clear_line(spec: str) -> None:
+    told = ""
+    try:
+        Faults().add(spec)
+    except UsageError as refused:
+        told = str(refused)
+    assert told.isprintable()
+
+
+def test_it_is_known_afterwards_when_a_fault_of_the_cache_was_on() -> None:
+    faults = Faults()
+    before = now_ns()
+    assert faults.during(before, before) == ()
+    first = faults.add("evict=0.5")
+    faults.add("layer=host,delay_ms=5")
+    between = now_ns()
+    faults.remove(first.id)
+    time.sleep(0.001)
+    after = now_ns()
+    faults.add("device_blocks=9")
+    late = now_ns()
+    assert faults.during(before, before) == ()
+    assert faults.during(before, between) == faults.during(between, after) == ("evict=0.5",)
+    assert faults.during(after, after) == ()
+    assert faults.during(late, late + 10**12) == ("device_blocks=9",)
+    assert faults.during(before, late) == ("evict=0.5", "device_blocks=9")
+
+
+def test_switching_while_it_is_used() -> None:
+    """Readers take no lock: they see what was on before or after, never half of it."""
+    faults, marks, stopping = Faults(), set(), threading.Event()
+
+    def read() -> None:
+        while not stopping.is_set():
+            marks.add(faults.fire("host").mark)
+            faults.evict_share(), faults.device_blocks(), faults.active()
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for _ in range(300):
+        kept = faults.add("layer=host,delay_ms=1,for_s=0.001")
+        faults.add("evict=0.1")
+        faults.remove(kept.id)
+        faults.clear()
+    stopping.set()
+    for reader in readers:
+        reader.join()
+    assert marks <= {"", "layer=host,delay_ms=1,for_s=0.001"}
+    assert faults.active() == ()
