@@ -5,8 +5,8 @@ ZeroMQ, Prometheus text) and nothing of those who read it.
 
     model/      tokens in, logits out: decoder, weights, tokenizer, sampling
     cache/      who has which KV block: pool, prefix index, tiers
-    core        one thread, one device: scheduler and runner
+    core/       one thread, one device: scheduler and runner
     serving/    HTTP and gRPC in front of it
     telemetry/  spans, metrics and KV events of what it did
-    faults      what goes wrong on purpose
+    faults/     what goes wrong on purpose
 """

@@ -35,7 +35,7 @@ from engine.telemetry.sender import SpanSender
 from engine.telemetry.spans import Tracer
 
 if TYPE_CHECKING:
-    from engine.stepper import Stats
+    from engine.core.stepper import Stats
 
 __all__ = ["Telemetry", "TelemetryConfig"]
 

@@ -16,7 +16,7 @@ from engine.request import FinishReason, Request
 from engine.telemetry.exposition import Family, Histogram, Labels
 
 if TYPE_CHECKING:
-    from engine.stepper import Stats
+    from engine.core.stepper import Stats
 
 PREFIX = "hitmap_engine_"
 _LATENCY = (

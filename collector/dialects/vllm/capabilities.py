@@ -162,7 +162,8 @@ def _load_time(e: Evidence) -> Capability:
     if "kv_load.time" in e.metrics:
         return Capability(signal, True, "offload counters")
     if e.has_lmcache:
-        return Capability(signal, False, "no option opens one of vLLM's own beside LMCache, which tells its times below")
+        evidence = "no option opens one of vLLM's own beside LMCache, which tells its times below"
+        return Capability(signal, False, evidence)
     return Capability(signal, False, "no offload tier that counts", e.flag(_OFFLOADING, "0.12"))
 
 

@@ -11,10 +11,10 @@ from collector.dialects.engine.metrics import METRICS
 from collector.prometheus import parse
 from engine.cache.stats import CacheStats, Counts, TierStats
 from engine.config import EngineConfig
+from engine.core.stepper import Stats
 from engine.faults import Faults
 from engine.observer import Step
 from engine.request import FinishReason, TokenSources
-from engine.stepper import Stats
 from engine.telemetry import Telemetry, TelemetryConfig, metrics
 from engine.telemetry.exposition import Family
 from tests.engine.telemetry.made import request

@@ -1,0 +1,97 @@
+"""One pass over the device: a plan becomes a batch, the decoder runs, the sampler chooses."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from engine.core.scheduler import Plan, Work
+from engine.faults import Faults, Fired
+from engine.model.batch import Batch, Chunk
+
+if TYPE_CHECKING:
+    from engine.cache.kv_cache import KVCache
+    from engine.model.llama import Llama
+    from engine.model.sampling import Sampler
+
+
+class Ran(NamedTuple):
+    """tokens: the next one of each work of the plan, None where its prompt goes on. model_ns: decoder and sampler."""
+
+    tokens: list[int | None]
+    model_ns: int
+
+
+class Runner:
+    """The device. Called on the core's thread."""
+
+    def __init__(self, model: Llama, sampler: Sampler, cache: KVCache, faults: Faults) -> None:
+        self._model, self._sampler, self._cache, self._faults = model, sampler, cache, faults
+
+    @property
+    def gathered_bytes(self) -> int:
+        """As the model's."""
+        return self._model.gathered_bytes
+
+    @torch.inference_mode()
+    def run(self, plan: Plan) -> Ran:
+        """Compute the KV of a plan's tokens and choose what follows. Raises what torch raises."""
+        works = plan.works
+        began = time.monotonic_ns()
+        logits = self._model.forward(_batch(works, self._cache.kv.device), self._cache.kv)
+        rows = [row for row, work in enumerate(works) if work.tokens == work.sequence.uncomputed]
+        tokens: list[int | None] = [None] * len(works)
+        if rows:
+            chosen = self._choose(
+                logits if len(rows) == len(works) else logits[rows], [works[row] for row in rows]
+            )
+            for row, token in zip(rows, chosen, strict=True):
+                tokens[row] = token
+        elif logits.is_cuda:
+            torch.cuda.synchronize(logits.device)
+        model_ns = time.monotonic_ns() - began
+        self._suffer(plan, model_ns)
+        return Ran(tokens, model_ns)
+
+    def _choose(self, logits: torch.Tensor, works: list[Work]) -> list[int]:
+        requests = [work.sequence.request for work in works]
+        return self._sampler.choose(
+            logits, [request.sampling for request in requests], [request.output for request in requests]
+        )
+
+    def _suffer(self, plan: Plan, model_ns: int) -> None:
+        """Wait out the faults of prefill and decode: a prefill's once a chunk, a decode's once a step.
+
+        A slowdown is one of the whole pass, since a pass is one: the largest counts.
+        """
+        delay_ns, slowest = 0, 1.0
+        passages = [[work] for work in plan.prefills]
+        if plan.decodes:
+            passages.append(plan.decodes)
+        for works in passages:
+            fired = self._faults.fire("decode" if works is plan.decodes else "prefill")
+            if not fired.mark:
+                continue
+            own_ns = int(fired.delay_s * 1e9)
+            delay_ns, slowest = delay_ns + own_ns, max(slowest, fired.slowdown)
+            for work in works:
+                work.sequence.mark(fired, own_ns + _extra_ns(fired, model_ns))
+        wait_ns = delay_ns + int((slowest - 1) * model_ns)
+        if wait_ns > 0:
+            time.sleep(wait_ns / 1e9)
+
+
+def _extra_ns(fired: Fired, model_ns: int) -> int:
+    return int((fired.slowdown - 1) * model_ns)
+
+
+def _batch(works: list[Work], device: torch.device) -> Batch:
+    token_ids: list[int] = []
+    chunks = []
+    for sequence, tokens, _ in works:
+        start = sequence.computed
+        token_ids.extend(sequence.tokens[start : start + tokens])
+        chunks.append(Chunk(start, tokens, sequence.table.blocks))
+    return Batch(torch.tensor(token_ids, dtype=torch.int64, device=device), tuple(chunks))
