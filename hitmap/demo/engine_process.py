@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from cachemodel.errors import UserError
 
@@ -17,9 +18,16 @@ _STOP_S = 15.0
 _URL = re.compile(r"http://[\w.:]+\d")
 
 
+class Serving(NamedTuple):
+    """An engine that serves."""
+
+    url: str
+    pid: int
+
+
 @contextmanager
-def engine(log: Path, options: Sequence[str]) -> Iterator[str]:
-    """Run `hitmap engine serve` on free ports, and give its URL once it serves.
+def engine(log: Path, options: Sequence[str]) -> Iterator[Serving]:
+    """Run `hitmap engine serve` on free ports.
 
     log: file for what it says. Raises UserError where it does not come up.
     """
@@ -27,7 +35,7 @@ def engine(log: Path, options: Sequence[str]) -> Iterator[str]:
     with log.open("w") as out:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)  # noqa: S603 - ours
     try:
-        yield _url(process, log)
+        yield Serving(_url(process, log), process.pid)
     finally:
         process.terminate()
         try:

@@ -52,16 +52,16 @@ def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
         log.write_bytes(b"")
         told = ["--otlp", ground.otlp, "--service-name", SERVER]
         told += ["--kv-events", "tcp://127.0.0.1:*", "--kv-replay", "tcp://127.0.0.1:*"]
-        with engine(home / "engine.log", told) as url:
-            detection = detect(url, otlp=ground.otlp)
+        with engine(home / "engine.log", told) as serving:
+            detection = detect(serving.url, otlp=ground.otlp)
             options = AttachOptions(server=SERVER, services=(SERVER,), log=log, interval_s=0.5)
             stored = Stored(lambda: connect(ground.dsn))
             with Attachment(detection, options, ground.pipeline.sink, stored):
                 with Progress(console=console, transient=True) as bar:
                     task = bar.add_task("", total=WARM_UP_S + 2 * seconds)
-                    _load(WARM_UP, WARM_UP_S, url, log, bar, task)
-                    _load(BEFORE, seconds, url, log, bar, task)
-                    _load(AFTER, seconds, url, log, bar, task)
+                    _load(WARM_UP, WARM_UP_S, serving.url, log, bar, task)
+                    _load(BEFORE, seconds, serving.url, log, bar, task)
+                    _load(AFTER, seconds, serving.url, log, bar, task)
                 watched = ground.watched(SERVER, detection)
         yield watched
 
