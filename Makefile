@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 help:
 	@echo "make demo    install and see which layer a lost prefix cache shows up in (a live LLM server, under three minutes)"
 	@echo "make test    install what the checks need and run all of them"
-	@echo "make bench   ingest, crash and load figures of this machine (about fifteen minutes)"
+	@echo "make bench   ingest, crash, load and engine figures of this machine (about half an hour)"
 	@echo "make check   style, types and dependency arrows only"
 	@echo "make format  rewrite the code in the project's style"
 	@echo "make lock    renew constraints.txt from what is installed"
@@ -57,6 +57,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.ingest
 	$(BIN)/python -m benchmarks.kill
 	$(BIN)/python -m benchmarks.load
+	$(BIN)/python -m benchmarks.soak
+	$(BIN)/hitmap engine bench
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
