@@ -103,6 +103,7 @@ def command(
                 console.print(Text(line), soft_wrap=True)
             console.print()
             report = compare(connect(result.dsn), story.a, story.b)
+            remarks = result.remarks
     finally:
         if not keep:
             shutil.rmtree(home, ignore_errors=True)
@@ -111,6 +112,9 @@ def command(
         click.echo(as_data.to_json(report))
         return
     console.print(f"{story.title}\n", style="bold")
+    for remark in remarks:
+        console.print(remark, soft_wrap=True)
+    console.print()
     to_terminal(report, console)
 
 

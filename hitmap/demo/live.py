@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
 from cachemodel.errors import UserError
 from collector.attach import Attachment, AttachOptions, detect
@@ -16,14 +17,18 @@ from collector.resume import Stored
 from hitmap.demo.engine_process import engine
 from hitmap.demo.stage import Watched, stage
 from hitmap.load import mix, run
-from hitmap.load.summary import Tally
+from hitmap.load.summary import Summary, Tally
 from hitmap.load.view import progress
 from store.client import connect
 
 SERVER = "demo-engine"
-# Requests a second: with prefixes cached two cores serve them with room to spare, without it just so.
-RATE = 5.0
-WARM_UP_S = 8.0
+PROBE_S, WARM_UP_S = 8.0, 10.0
+PROBE_RATE = 1.5  # requests a second that hardly meet
+MIN_RATE, MAX_RATE = 1.0, 6.0
+# With so many requests under way at a time, each as long as one alone without a cache, the engine is nearly busy: it
+# serves that rate easily with its cache, and just so, or not quite, without.
+CONCURRENCY = 1.5
+OVERLOADED = 1.25
 
 
 class Period(NamedTuple):
@@ -36,7 +41,8 @@ class Period(NamedTuple):
     what: str
 
 
-WARM_UP = Period("warm-up", "none", 1, "warming up")
+PROBE = Period("probe", "first", 1, "how long this machine takes for a request without a cache")
+WARM_UP = Period("warm-up", "none", 3, "warming up")
 BEFORE = Period("before", "none", 2, "before: system prompts that stay the same")
 AFTER = Period("after", "first", 2, "after: the time of day at the top of each system prompt")
 
@@ -57,25 +63,66 @@ def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
             options = AttachOptions(server=SERVER, services=(SERVER,), log=log, interval_s=0.5)
             stored = Stored(lambda: connect(ground.dsn))
             with Attachment(detection, options, ground.pipeline.sink, stored):
-                with Progress(console=console, transient=True) as bar:
-                    task = bar.add_task("", total=WARM_UP_S + 2 * seconds)
-                    _load(WARM_UP, WARM_UP_S, serving.url, log, bar, task)
-                    _load(BEFORE, seconds, serving.url, log, bar, task)
-                    _load(AFTER, seconds, serving.url, log, bar, task)
+                with _Load(serving.url, log, PROBE_S + WARM_UP_S + 2 * seconds, console) as load:
+                    probed = load.send(PROBE, PROBE_S, PROBE_RATE)
+                    rate = _rate(probed)
+                    warmed = load.send(WARM_UP, WARM_UP_S, rate)
+                    load.send(BEFORE, seconds, rate)
+                    after = load.send(AFTER, seconds, rate)
                 watched = ground.watched(SERVER, detection)
-        yield watched
+        yield replace(watched, remarks=_remarks(probed, warmed, after, seconds, rate))
 
 
-def _load(period: Period, seconds: float, url: str, log: Path, bar: Progress, task: TaskID) -> None:
-    """Send a period's requests and wait for their answers."""
-    begun = bar.tasks[task].completed
+def _rate(probed: Summary) -> float:
+    """Requests a second that this machine can just serve without a cache."""
+    alone_s = probed.e2e_s.p50 if probed.e2e_s else 1.0
+    return round(min(MAX_RATE, max(MIN_RATE, CONCURRENCY / alone_s)), 1)
 
-    def tell(elapsed_s: float, tally: Tally) -> None:
-        shown = f"{period.what} ({progress(elapsed_s, tally)})"
-        bar.update(task, completed=begun + min(elapsed_s, seconds), description=shown)
 
-    plan = mix.plan(mix.DEFAULT, rate=RATE, seed=period.seed, clock=period.clock).limited(seconds)
-    summary = run(plan, url, log, {"phase": period.phase}, tell)
-    bar.update(task, completed=begun + seconds)
-    if not summary.completed:
-        raise UserError(f"the engine completed none of {summary.sent} requests: {summary.errors}")
+def _remarks(
+    probed: Summary, warmed: Summary, after: Summary, seconds: float, rate: float
+) -> tuple[str, ...]:
+    """What a reader of the report should know of the load."""
+    spare = probed.completed + warmed.completed
+    told = f"{rate:g} requests a second, what this machine can just serve without a cache; {spare} more to find out and"
+    remarks = [f"{told} to warm up."]
+    if after.wall_s > OVERLOADED * seconds:
+        remarks.append(
+            f"Without its prefix cache the engine did not keep up: it took {after.wall_s:.0f} s for requests of"
+            f" {seconds:.0f} s. Most of the queue is what follows from that, and it would grow with --seconds."
+        )
+    return tuple(remarks)
+
+
+class _Load:
+    """Sends periods of load and shows how it goes: a bar on a terminal, else a line a period."""
+
+    def __init__(self, url: str, log: Path, seconds: float, console: Console) -> None:
+        self._url, self._log, self._console = url, log, console
+        self._bar = Progress(console=console, transient=True)
+        self._task = self._bar.add_task("", total=seconds)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def send(self, period: Period, seconds: float, rate: float) -> Summary:
+        """Send a period's requests and wait for their answers. Raises UserError where there is none."""
+        begun = self._bar.tasks[0].completed
+        if not self._console.is_terminal:
+            self._console.print(f"  {seconds:.0f} s {period.what}")
+
+        def tell(elapsed_s: float, tally: Tally) -> None:
+            shown = f"{period.what} ({progress(elapsed_s, tally)})"
+            self._bar.update(self._task, completed=begun + min(elapsed_s, seconds), description=shown)
+
+        plan = mix.plan(mix.DEFAULT, rate=rate, seed=period.seed, clock=period.clock).limited(seconds)
+        summary = run(plan, self._url, self._log, {"phase": period.phase}, tell)
+        self._bar.update(self._task, completed=begun + seconds)
+        if not summary.completed:
+            raise UserError(f"the engine completed none of {summary.sent} requests: {summary.errors}")
+        return summary

@@ -22,12 +22,13 @@ _ENDLESS = ("samples", "series")  # scraped anew as long as the server lives
 
 @dataclass(frozen=True)
 class Watched:
-    """A server whose telemetry went into a store. requests: rows in the end."""
+    """A server whose telemetry went into a store. requests: rows in the end. remarks: what to know of the figures."""
 
     dsn: str
     detection: Detection
     server: str
     requests: int
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
