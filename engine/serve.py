@@ -6,9 +6,11 @@ import asyncio
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 from cachemodel.errors import UsageError, UserError
 from engine.config import EngineConfig
@@ -23,6 +25,8 @@ from engine.serving.rpc import RpcServer
 from engine.telemetry import Telemetry, TelemetryConfig
 
 DRAIN_S = 5  # for requests under way when the server is told to stop
+HANG_UP_S = 2  # for those that are left then to be told so
+STEP_S = 10  # for the step that the core is in; it may be stuck
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class EngineServer:
     ) -> None:
         if not options.token and not is_loopback(options.host):
             raise UsageError(f"{options.host} can be reached from elsewhere: set a --token")
+        if not (options.engine.served_model_name or options.engine.model).isprintable():
+            raise UsageError("a model's name is a line of text: give it another --served-model-name")
         self.options, self.faults = options, Faults(options.engine.seed)
         for spec in options.inject:
             self.faults.add(spec)
@@ -75,6 +81,7 @@ class EngineServer:
         self._http = http_server(http_app(self.frontend, self.telemetry, self.faults, restart, options.token))
         self._serving: asyncio.Task[None] | None = None
         self._rpc: RpcServer | None = None
+        self._hurry = asyncio.Event()
 
     @property
     def grpc_port(self) -> int:
@@ -89,21 +96,29 @@ class EngineServer:
         await self._rpc.start()
         self._serving = asyncio.create_task(self._http.serve([self._listener]))
 
-    async def stop(self, grace_s: int) -> None:
-        """Accept nothing new, give requests under way this long, and end."""
-        if grace_s == 0:  # it would say of each request that it was cancelled
-            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        self._http.config.timeout_graceful_shutdown = grace_s
+    async def stop(self, grace_s: float) -> None:
+        """Accept nothing new, give requests under way this long, tell those that are left, and end."""
+        # uvicorn would say of each that is left that it was cancelled
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        self._http.config.timeout_graceful_shutdown = round(grace_s) + HANG_UP_S
         self._http.should_exit = True
-        doors = [self._rpc.stop(grace_s)] if self._rpc else []
-        await asyncio.gather(*doors, *([self._serving] if self._serving else []))
+        doors = asyncio.gather(
+            *([self._rpc.stop(grace_s + HANG_UP_S)] if self._rpc else []),
+            *([self._serving] if self._serving else []),
+        )
+        hurry = asyncio.create_task(self._hurry.wait())
+        ends: set[asyncio.Future[Any]] = {doors, hurry}
+        await asyncio.wait(ends, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        self.faults.clear()
+        await _stopped(self.engine)  # what it said last was taken when this returns
+        await doors
         self._listener.close()
-        await asyncio.to_thread(self.engine.stop)  # what it said last was taken when this returns
         await asyncio.to_thread(self.telemetry.close)
 
     def hurry(self) -> None:
         """Wait for no request any more."""
-        self._http.force_exit = True
+        self._hurry.set()
 
 
 def serve(options: ServeOptions, ready: Callable[[EngineServer], None]) -> bool:
@@ -137,6 +152,15 @@ async def _serve(options: ServeOptions, ready: Callable[[EngineServer], None]) -
     await ending.wait()
     await server.stop(0 if restarts else DRAIN_S)
     return restarts
+
+
+async def _stopped(engine: Engine) -> None:
+    """Stop the engine, or leave it behind where its core does not come out of a step."""
+    thread = threading.Thread(target=engine.stop, name="engine-stop", daemon=True)
+    thread.start()
+    await asyncio.to_thread(thread.join, STEP_S)
+    if thread.is_alive():
+        logging.getLogger(__name__).error("the engine is stuck in a step and was left there")
 
 
 def _listening(host: str, port: int, what: str) -> socket.socket:

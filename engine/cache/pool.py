@@ -24,7 +24,7 @@ def allocate(
     """Zeroed memory for a tier. blocks: the setting that asked for it. Raises UserError where there is not so much."""
     try:
         return torch.zeros(shape, dtype=dtype, device=torch.device(device), pin_memory=pinned)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, OverflowError) as error:  # the others: no tensor can have that size
         size = math.prod(shape) * dtype.itemsize / 2**30
         raise UserError(
             f"no {size:.1f} GiB of memory for the KV cache on the {'host' if pinned else device}: choose fewer {blocks}"

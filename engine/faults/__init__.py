@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cachemodel.errors import UsageError
 from engine.clock import now_ns
 from engine.faults.spec import COMPUTED, KINDS, LAYERS, Fault, parse
 
@@ -39,6 +40,7 @@ class Fired(NamedTuple):
 NOTHING = Fired()
 _OF_CACHE = ("evict", "device_blocks")  # they strike whoever runs, and no layer in particular
 _MOST_SPELLS = 1000
+MOST_ON = 64  # each is drawn in every step, and named on every span it strikes
 
 
 @dataclass(slots=True)
@@ -74,11 +76,15 @@ class Faults:
         self._on = _On()
         self._evicts_at: dict[int, float] = {}
         self._spells: deque[_Spell] = deque(maxlen=_MOST_SPELLS)
+        self._cleared = threading.Event()
 
     def add(self, spec: str) -> Fault:
-        """Switch a fault on. Raises UsageError with what is allowed where the line does not say one."""
+        """Switch a fault on. Raises UsageError with what is allowed where the line says none, or too many are on."""
         fault = parse(spec, next(self._ids))
+        self._now()
         with self._lock:
+            if len(self._on.ends_at) >= MOST_ON:
+                raise UsageError(f"{MOST_ON} faults are on already: clear them first")
             self._set({**self._on.ends_at, fault: self._clock() + fault.for_s})
         return fault
 
@@ -91,9 +97,15 @@ class Faults:
         return found
 
     def clear(self) -> None:
-        """Switch all off."""
+        """Switch all off, and let those go on who wait one out."""
         with self._lock:
             self._set({})
+            cleared, self._cleared = self._cleared, threading.Event()
+        cleared.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait out what fired, on this thread, until all are cleared."""
+        self._cleared.wait(seconds)
 
     def active(self) -> tuple[Fault, ...]:
         """Those that are on, in the order in which they came."""

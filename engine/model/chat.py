@@ -18,7 +18,7 @@ Message = Mapping[str, Any]
 
 
 class ChatTemplate:
-    """special_tokens: what the template may name, such as bos_token. Raises jinja2.TemplateError for a bad source."""
+    """special_tokens: what the template may name, such as bos_token. Raises ValueError for a bad source."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         self._template = _compile(source)
@@ -31,7 +31,7 @@ class ChatTemplate:
             return self._template.render(
                 messages=plain, tools=tools or None, add_generation_prompt=True, **self._special_tokens
             )
-        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+        except Exception as error:  # a template is a program of somebody else's
             raise RequestError(
                 f"the model's chat template cannot make a prompt of these messages: {error}", param="messages"
             ) from error
@@ -44,7 +44,10 @@ def _compile(source: str) -> Template:
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return environment.from_string(source)
+    try:
+        return environment.from_string(source)
+    except Exception as error:  # nested too deep, a constant too long: jinja has no one name for them
+        raise ValueError(str(error)) from error
 
 
 def _raise(message: str) -> NoReturn:
@@ -88,6 +91,6 @@ def _call(call: Any) -> Any:
         return call
     try:
         arguments = json.loads(function["arguments"])
-    except ValueError:
+    except (ValueError, RecursionError):
         return call
     return {**call, "function": {**function, "arguments": arguments}}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from jinja2 import TemplateError
 
 from cachemodel.errors import UserError
 from engine.errors import RequestError
@@ -38,13 +37,16 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """add_special_tokens: put what the model wants around a bare text, such as a begin token; a chat prompt has
-        it already. Raises RequestError for text that no UTF-8 can carry.
+        it already. Raises RequestError for text that no UTF-8 can carry, or that the vocabulary has no tokens for.
         """
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise RequestError(f"the text holds half a surrogate pair at character {error.start}") from None
-        return list(self._rules.encode(text, add_special_tokens=add_special_tokens).ids)
+        try:
+            return list(self._rules.encode(text, add_special_tokens=add_special_tokens).ids)
+        except BaseException as error:
+            raise RequestError(f"the tokenizer has no tokens for this text: {_reason(error)}") from None
 
     def decode(self, ids: Sequence[int]) -> str:
         """Special tokens are no text; bytes that are no UTF-8 become U+FFFD."""
@@ -105,8 +107,8 @@ def read_tokenizer(folder: Path, name: str, eos_token_ids: tuple[int, ...]) -> T
         raise UserError(f"{path} is missing: the engine reads no other kind of tokenizer")
     try:
         rules = tokenizers.Tokenizer.from_str(path.read_text())
-    except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"{path} is no tokenizer: {error}") from error
+    except BaseException as error:
+        raise UserError(f"{path} is no tokenizer: {_reason(error)}") from None
     rules.no_padding()
     rules.no_truncation()
     beside = folder / "tokenizer_config.json"
@@ -115,6 +117,14 @@ def read_tokenizer(folder: Path, name: str, eos_token_ids: tuple[int, ...]) -> T
     if not eos_token_ids and (eos := rules.token_to_id(special.get("eos_token", ""))) is not None:
         eos_token_ids = (eos,)
     return Tokenizer(rules, _template(folder, settings, special), name, eos_token_ids)
+
+
+def _reason(error: BaseException) -> str:
+    """What the tokenizers library says. It raises bare Exceptions, and where its Rust code panics a BaseException that
+    has no public name; what is neither goes on."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+    return str(error)
 
 
 def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -130,7 +140,10 @@ def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
 def _template(folder: Path, settings: Mapping[str, Any], special: Mapping[str, str]) -> ChatTemplate | None:
     """A file of its own, or a setting: one template, or several by name."""
     path = folder / "chat_template.jinja"
-    source = path.read_text(errors="replace") if path.exists() else settings.get("chat_template")
+    try:
+        source = path.read_text(errors="replace") if path.exists() else settings.get("chat_template")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if isinstance(source, list):
         named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
         source = named.get("default")
@@ -138,5 +151,5 @@ def _template(folder: Path, settings: Mapping[str, Any], special: Mapping[str, s
         return None
     try:
         return ChatTemplate(source, special)
-    except TemplateError as error:
+    except ValueError as error:
         raise UserError(f"{folder}: the chat template cannot be read: {error}") from error

@@ -101,7 +101,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _is_plain(name: object) -> bool:
-    return isinstance(name, str) and Path(name).name == name
+    return isinstance(name, str) and name.endswith(".safetensors") and name.isprintable() and "/" not in name
 
 
 def _is_ignored(name: str, config: ModelConfig) -> bool:

@@ -21,6 +21,7 @@ TokenId = Annotated[int, Meta(ge=0, lt=1 << 32)]
 StopString = Annotated[str, Meta(min_length=1, max_length=256)]
 Stops = Annotated[list[StopString], Meta(max_length=16)]
 Tokens = Annotated[list[TokenId], Meta(min_length=1)]
+Salt = Annotated[str, Meta(min_length=1, max_length=256)]
 MOST_PROMPTS = 64
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
@@ -53,13 +54,13 @@ class Generate(msgspec.Struct, kw_only=True):
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Meta(ge=-1)] = 0
+    top_k: Annotated[int, Meta(ge=-1, le=(1 << 32) - 1)] = 0
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
     stop: StopString | Stops = msgspec.field(default_factory=list)
     stream: bool = False
     stream_options: StreamOptions | None = None
     ignore_eos: bool = False
-    cache_salt: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    cache_salt: Salt | None = None
     prompt_cache_key: Annotated[str, Meta(max_length=256)] = ""
 
     @property

@@ -207,9 +207,9 @@ def _options(asked: engine_pb2.GenerateRequest, metadata: dict[str, Any], arrive
     """Checked as the HTTP API's parameters are. Raises RequestError."""
     sampling = asked.sampling
     given = {field.name: value for field, value in sampling.ListFields()}
-    checked = protocol.convert(
-        given | ({"stop": list(asked.stop)} if asked.stop else {}), protocol.Generate, "sampling"
-    )
+    given |= {"stop": list(asked.stop)} if asked.stop else {}
+    given |= {"cache_salt": asked.cache_salt} if asked.cache_salt else {}
+    checked = protocol.convert(given, protocol.Generate, "sampling")
     name = asked.request_id or str(metadata.get("x-request-id", "")) or uuid.uuid4().hex
     traceparent, tracestate = protocol.trace_context(metadata)
     return Options(
@@ -222,7 +222,7 @@ def _options(asked: engine_pb2.GenerateRequest, metadata: dict[str, Any], arrive
         seed=checked.seed,
         ignore_eos=checked.ignore_eos,
         stop=checked.stops,
-        salt=asked.cache_salt,
+        salt=checked.cache_salt or "",
         traceparent=traceparent,
         tracestate=tracestate,
     )

@@ -31,7 +31,7 @@ from engine.telemetry import metrics
 from engine.telemetry.exposition import Family
 from engine.telemetry.kv_events import KEPT, KvPublisher
 from engine.telemetry.metrics import Metrics, Values, by_label
-from engine.telemetry.sender import SpanSender
+from engine.telemetry.sender import SpanSender, check_endpoint
 from engine.telemetry.spans import Tracer
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Telemetry:
     def __init__(
         self, config: EngineConfig, options: TelemetryConfig = TelemetryConfig(), faults: Faults | None = None
     ) -> None:
+        if options.otlp:
+            check_endpoint(options.otlp)
         self._options, self._faults = options, faults or Faults()
         self._info = metrics.info(config, _version())
         self._metrics = Metrics()

@@ -8,11 +8,13 @@ import queue
 import threading
 import time
 from collections import Counter
+from urllib.parse import urlsplit
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from cachemodel.errors import UserError
 from engine.request import Request
 from engine.telemetry.spans import Tracer
 
@@ -96,3 +98,14 @@ class SpanSender:
         except Exception:  # no trace is worth the thread that sends the others
             _log.exception("spans could not be sent")
             return False
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raise UserError where it is none; that nobody is there is no error."""
+    try:
+        told = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
+        known = told.scheme in ("", "http", "https") and told.hostname and told.port and not told.path
+    except ValueError:
+        known = False
+    if not known or not endpoint.isprintable() or " " in endpoint:
+        raise UserError(f"spans cannot be sent to {endpoint}: give --otlp a HOST:PORT such as 127.0.0.1:4317")

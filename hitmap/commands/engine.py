@@ -8,6 +8,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import click
 from rich.console import Console
 
 from cachemodel.errors import UsageError, UserError
+from cachemodel.printable import printable
 from engine.config import EngineConfig
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ _HELP = {
     "hash_seed": "PYTHONHASHSEED of the block hashes, as of vLLM.",
     "threads": "Of torch, 0 for its own choice.",
 }
+_ANSWER_BYTES = 1 << 20
+_STRANGE = (ValueError, LookupError, TypeError, RecursionError, HTTPException, OSError)  # no engine's answer
+_MOST = {"threads": 1024}  # torch dies of more than the system has
 _CHOICES = {"dtype": ["float32", "bfloat16"]}
 _token = click.option(
     "--token",
@@ -59,7 +64,7 @@ def _config_options(function: Any) -> Any:
         elif field.name in _CHOICES:
             kind = click.Choice(_CHOICES[field.name])
         elif kind is int:
-            kind = click.IntRange(min=0)
+            kind = click.IntRange(0, _MOST.get(field.name, (1 << 31) - 1))
         if isinstance(default, bool):
             name, kind = f"{name}/--no-{name[2:]}", None
         option = click.option(
@@ -200,9 +205,9 @@ def inject(url: str, spec: str | None, as_list: bool, clear: bool, token: str | 
     if [spec is not None, as_list, clear].count(True) != 1:
         raise UsageError("say one of: a SPEC such as layer=host,delay_ms=5; --list; --clear")
     method = "DELETE" if clear else "POST" if spec is not None else "GET"
-    faults = _call(method, url, token, spec.encode() if spec is not None else None)["faults"]
-    for fault in faults:
-        click.echo(f"{fault['id']:>4}  {fault['spec']}")
+    faults = _call(method, url, token, spec.encode(errors="replace") if spec is not None else None)
+    for number, line in faults:
+        click.echo(f"{number:>4}  {line}")
     if not faults:
         click.echo("no fault is on")
 
@@ -232,22 +237,34 @@ def _begin_again(resolved: list[str]) -> None:
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - our own arguments
 
 
-def _call(method: str, url: str, token: str | None, body: bytes | None) -> Any:
+class _Direct(urllib.request.HTTPRedirectHandler):
+    """The token is for the server that was named, and for no other that it points to."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _call(method: str, url: str, token: str | None, body: bytes | None) -> list[tuple[int, str]]:
+    """Number and line of each fault that is on afterwards."""
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"{url} is no URL such as http://127.0.0.1:8000")
     headers = {"content-type": "text/plain", **({"authorization": f"Bearer {token}"} if token else {})}
-    request = urllib.request.Request(  # noqa: S310 - checked above
-        f"{url.rstrip('/')}/v1/admin/faults", body, headers, method=method
-    )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
-            return json.load(answer)
+        request = urllib.request.Request(  # noqa: S310 - checked above
+            f"{url.rstrip('/')}/v1/admin/faults", body, headers, method=method
+        )
+        with urllib.request.build_opener(_Direct).open(request, timeout=10) as answer:
+            told = json.loads(answer.read(_ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         try:
-            said = json.load(error)["error"]["message"]
-        except (ValueError, KeyError, TypeError):
+            said = str(json.loads(error.read(_ANSWER_BYTES))["error"]["message"])
+        except _STRANGE:
             said = f"{url} answers {error.code}: no hitmap engine"
         raise UserError(said) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
+    except (OSError, HTTPException, ValueError, RecursionError) as error:
+        reason = getattr(error, "reason", None) or error or type(error).__name__
         raise UserError(f"no answer from {url} ({reason}); is an engine serving there?") from None
+    try:
+        return [(int(fault["id"]), printable(str(fault["spec"]), lines=False)) for fault in told["faults"]]
+    except _STRANGE:
+        raise UserError(f"{url} answers something else: no hitmap engine") from None

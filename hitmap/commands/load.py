@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -29,7 +31,19 @@ from hitmap.load.view import outline_lines, progress, summary_lines
 DEFAULT_S = 60.0
 _OF_A_FILE = ("speed", "scale_tokens", "session_gap")
 _OF_THE_MIX = ("mix_spec", "clock")
-_POSITIVE = click.FloatRange(0, min_open=True, max=1e6)
+
+
+class _Number(click.FloatRange):
+    """Within bounds, which NaN is not although it compares as if."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
+
+
+_POSITIVE = _Number(0, min_open=True, max=1e6)
 
 
 @click.command()
@@ -85,7 +99,7 @@ _POSITIVE = click.FloatRange(0, min_open=True, max=1e6)
     "--session-gap",
     default=SESSION_GAP_S,
     show_default=True,
-    type=click.FloatRange(0),
+    type=_Number(0, max=1e9),
     metavar="S",
     help="Trace time between the starts of agent sessions.",
 )

@@ -38,13 +38,13 @@ def plan(path: Path, prompts: Prompts, *, speed: float = 1.0, scale: float = 1.0
 
 def _rows(path: Path) -> Iterator[tuple[float, int, int]]:
     for number, line in lines(path):
-        cells = next(csv.reader([line.decode("utf-8-sig", "replace")]))
-        if number == 1 and cells == HEADER:
-            continue
         try:
+            cells = next(csv.reader([line.decode("utf-8-sig", "replace")]))
+            if number == 1 and cells == HEADER:
+                continue
             time, context, generated = cells
             row = (datetime.fromisoformat(time).timestamp(), int(context), int(generated))
-        except ValueError:
+        except (ValueError, OverflowError, csv.Error):
             raise UserError(f"{path} line {number} is not {','.join(HEADER)}") from None
         if not (0 <= row[1] <= MAX_TOKENS and 0 <= row[2] <= MAX_TOKENS):
             raise UserError(f"{path} line {number}: a count of tokens is out of range")

@@ -23,6 +23,7 @@ _TOO_LONG = f"the answer is longer than {MAX_ANSWER_BYTES >> 20} MiB"
 _KEEPALIVE_S = 4.0  # below what servers wait before they close, so that no request meets a closing connection
 _ASK_TIMEOUT_S = 10.0
 _MAX_ERROR = 300
+_STRANGE = (ValueError, TypeError, AttributeError, RecursionError)  # JSON of another shape than the API's
 _KEPT = (
     "usage",
     "metrics",
@@ -163,7 +164,7 @@ class Client:
             answer.fail(NO_CONNECTION, error)
         except (aiohttp.ClientError, OSError) as error:
             answer.fail(HUNG_UP, str(error) or type(error).__name__)
-        except (ValueError, TypeError, AttributeError) as error:  # JSON of another shape than the API's
+        except _STRANGE as error:
             answer.fail(NOT_UNDERSTOOD, error)
         answer.done_ns = now_ns()
         return answer
@@ -178,7 +179,7 @@ class Client:
                 whole = await _whole(response)
                 try:
                     told = msgspec.json.decode(whole)
-                except msgspec.DecodeError:
+                except (msgspec.DecodeError, RecursionError):
                     told = None
                 return response.status, told if isinstance(told, dict) else {}
         except TimeoutError:
@@ -194,7 +195,9 @@ async def _read(response: aiohttp.ClientResponse, answer: Answer) -> None:
     if response.status != 200:
         answer.fail(f"HTTP {response.status}", _message(await _whole(response)))
     elif response.content_type != "text/event-stream":
-        answer.add(msgspec.json.decode(await _whole(response)))
+        answer.add(told := msgspec.json.decode(await _whole(response)))
+        if not told.get("choices"):
+            answer.fail(NOT_UNDERSTOOD, "the answer has no choices")
         answer.first_ns = answer.last_ns = None  # all of it came at once: nobody can tell
     else:
         done = False
@@ -222,7 +225,7 @@ def _message(body: bytes) -> str:
         told = msgspec.json.decode(body)
         error = told.get("error", told)
         return str(error.get("message") or error.get("detail") or error)
-    except (ValueError, AttributeError):
+    except _STRANGE:
         return body.decode("utf-8", "replace")
 
 

@@ -82,11 +82,12 @@ def outline(plan: Plan) -> Outline:
             ids += len(prompt)
         else:
             chars += len(str(prompt)) + sum(len(str(said.get("content") or "")) for said in messages(body))
-        tokens += body.get("max_tokens") or 0
+        tokens += asked if isinstance(asked := body.get("max_tokens"), int) else 0
     count = sum(templates.values())
     return Outline(plan.name, count, len(sessions - {""}), last_due_s, dict(templates), chars, ids, tokens)
 
 
 def messages(body: Body) -> list[Body]:
     """The messages of a chat request; none in a completion request."""
-    return [message for message in body.get("messages") or () if isinstance(message, dict)]
+    said = body.get("messages")
+    return [message for message in said if isinstance(message, dict)] if isinstance(said, list) else []

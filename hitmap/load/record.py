@@ -54,8 +54,10 @@ _TAKEN = {
 
 
 def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels, if none has the name of a field of the log. Raises UsageError."""
-    for name in labels:
+    """The labels, if none has the name of a field of the log, and all are text. Raises UsageError."""
+    for name, value in labels.items():
+        if not (name + value).isprintable():
+            raise UsageError(f"the label {name!r} is no line of text")
         if not name or name in _TAKEN:
             raise UsageError(f"a label cannot be called {name!r}: the log has a field of that name")
     return dict(labels)

@@ -139,7 +139,8 @@ class Sender:
     def _completed(self, body: Body) -> Body:
         """The body with a model that is served, streamed and with usage unless it says otherwise."""
         model = body.get("model")
-        whole = body | {"model": model if model in self.models else self.model}
+        served = isinstance(model, str) and model in self.models
+        whole = body | {"model": model if served else self.model}
         if whole.setdefault("stream", True):
             whole.setdefault("stream_options", {"include_usage": True})
         return whole

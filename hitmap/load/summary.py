@@ -129,7 +129,8 @@ class Tally:
     def _usage(self, answer: Answer) -> None:
         usage = answer.said.get("usage")
         prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-        cached = _count(usage.get("prompt_tokens_details") if usage else None, "cached_tokens")
+        details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+        cached = _count(details, "cached_tokens")
         told = prompt if cached is not None else None
         counts = {"prompt": prompt, "completion": completion, "cached": cached, "told": told}
         self._tokens.update({name: count for name, count in counts.items() if count is not None})
@@ -138,9 +139,11 @@ class Tally:
             self._time("time_per_output_token_s", spent_s / (completion - 1))
 
 
+_MOST_TOKENS = 1 << 40  # more than anybody has; it is no count
 _TIMES = ("ttft_s", "ttft_from_due_s", "e2e_s", "e2e_from_due_s", "time_per_output_token_s", "lag_s")
 
 
 def _count(usage: Any, name: str) -> int | None:
     value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    counts = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+    return value if counts else None

@@ -63,9 +63,9 @@ def _time_s(record: dict[str, Any], clock: str) -> float:
     value = record[clock]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"has a {clock} that is no number")
-    if not 0 <= (time_s := value / _TIMES[clock]) < _LATEST_S:
-        raise ValueError(f"has a {clock} that is no time: {value}")
-    return time_s
+    if not 0 <= value < _LATEST_S * _TIMES[clock]:
+        raise ValueError(f"has a {clock} that is no time")
+    return value / _TIMES[clock]
 
 
 def _planned(record: dict[str, Any], due_s: float) -> Planned:

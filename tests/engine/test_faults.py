@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cachemodel.errors import UsageError
 from engine.clock import now_ns
-from engine.faults import COMPUTED, LAYERS, NOTHING, Faults, Fired
+from engine.faults import COMPUTED, LAYERS, MOST_ON, NOTHING, Faults, Fired
 
 
 class Clock:
@@ -219,3 +219,27 @@ def test_switching_while_it_is_used() -> None:
         reader.join()
     assert marks <= {"", "layer=host,delay_ms=1,for_s=0.001"}
     assert faults.active() == ()
+
+
+def test_there_is_an_end_to_how_many_are_on() -> None:
+    clock = Clock()
+    faults = Faults(clock=clock)
+    for _ in range(MOST_ON):
+        faults.add("layer=decode,delay_ms=1,for_s=10")
+    with pytest.raises(UsageError, match=f"{MOST_ON} faults are on already"):
+        faults.add("evict=1")
+    clock.now += 10
+    faults.add("evict=1")
+    assert [fault.kind for fault in faults.active()] == ["evict"]
+
+
+def test_who_waits_one_out_goes_on_when_all_are_cleared() -> None:
+    faults = Faults()
+    waiting = threading.Thread(target=faults.wait, args=(600,))
+    waiting.start()
+    while waiting.is_alive():  # it may not have begun to wait at the first time
+        faults.clear()
+        waiting.join(0.05)
+    began = time.monotonic()
+    faults.wait(0.05)  # and the next one waits again
+    assert time.monotonic() - began >= 0.04

@@ -79,6 +79,8 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "two files": (lambda f: shutil.copy(f / "model.safetensors", f / "b.safetensors"), "2 safetensors files and no"),
     "missing shard": (lambda f: _index(f, {NORM: "gone.safetensors"}), "gone.safetensors is missing"),
     "shard elsewhere": (lambda f: _index(f, {NORM: "../model.safetensors"}), "weight_map does not map"),
+    "shard of no name": (lambda f: _index(f, {NORM: "\ud800.safetensors"}), "weight_map does not map"),
+    "shard above": (lambda f: _index(f, {NORM: ".."}), "weight_map does not map"),
     "index of nothing": (lambda f: _index(f, None), "weight_map does not map"),
     "the same tensor twice": (
         lambda f: (_index(f, {"1": "b.safetensors", "2": "model.safetensors"}), _spare(f / "b.safetensors")),
@@ -91,7 +93,17 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),
     "tokenizer is none": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is no tokenizer"),
     "tokenizer is not text": (lambda f: (f / "tokenizer.json").write_bytes(b"\xff"), "tokenizer.json is no tokenizer"),
+    "tokenizer that panics": (
+        lambda f: change(f / "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+        "tokenizer.json is no tokenizer",
+    ),
     "bad template": (lambda f: (f / "chat_template.jinja").write_text("{% if %}"), "the chat template cannot be read"),
+    "template is a folder": (
+        lambda f: ((f / "chat_template.jinja").unlink(missing_ok=True), (f / "chat_template.jinja").mkdir()),
+        "chat_template.jinja cannot be read: Is a directory",
+    ),
+    "endless template": (lambda f: (f / "chat_template.jinja").write_text("{{" + "(" * 9999), "template cannot"),
+    "template of a huge number": (lambda f: (f / "chat_template.jinja").write_text("{{ 9**9999 }}"), "template cannot"),
 }  # fmt: skip
 
 

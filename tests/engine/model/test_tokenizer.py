@@ -188,3 +188,26 @@ def test_without_a_template_there_is_no_chat(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(UserError, match=r"tokenizer_config\.json holds no JSON object"):
         read_tokenizer(tmp_path, "it", ())
+
+
+@pytest.mark.parametrize(
+    "source", ["{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "{{ none.x.y }}", "{{ 1 / 0 }}"]
+)
+def test_a_template_that_fails_refuses_the_messages(tmp_path: Path, source: str) -> None:
+    shutil.copy(demo.FOLDER / "tokenizer.json", tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(source)
+    with pytest.raises(RequestError, match="the model's chat template cannot make a prompt"):
+        read_tokenizer(tmp_path, "it", ()).chat_prompt([{"role": "user", "content": "x"}])
+
+
+def test_arguments_of_a_call_that_are_nested_too_deep_stay_a_text() -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": "[" * 9999}}
+    assert "[" * 9999 in TOKENIZER.chat_prompt([{"role": "assistant", "tool_calls": [call]}])
+
+
+def test_a_text_that_the_vocabulary_cannot_spell_is_refused(tmp_path: Path) -> None:
+    rules = json.loads((demo.FOLDER / "tokenizer.json").read_text())
+    rules["model"] = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "[UNK]"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(rules))
+    with pytest.raises(RequestError, match="the tokenizer has no tokens for this text"):
+        read_tokenizer(tmp_path, "it", ()).encode("b")

@@ -65,6 +65,7 @@ DEEP = b'{"prompt":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         (COMPLETIONS, b'{"prompt": [1, "a"]}', 400, None, "a list of texts, token ids"),
         (COMPLETIONS, b'{"prompt": [[]]}', 400, None, "token ids"),
         (COMPLETIONS, b'{"prompt": "a", "max_tokens": 1e400}', 400, "invalid_json", "range"),
+        (COMPLETIONS, b'{"prompt": "a", "top_k": 4294967296}', 400, None, "top_k: Expected"),
         (COMPLETIONS, b'{"prompt": "a", "stream": 1}', 400, None, "stream: Expected `bool`"),
         (COMPLETIONS, b'{"prompt": "a", "best_of": 3}', 400, "unsupported_parameter", "best_of"),
         (CHAT, b'{"messages": "hi"}', 400, None, "messages: Expected `array`"),

@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,11 @@ def test_faults_are_injected_listed_and_cleared(server: EngineServer) -> None:
         (["serve", "--inject", "layer=host"], 2, "layer=host"),
         (["serve", "--kv-replay", "tcp://127.0.0.1:5558"], 2, "--kv-replay needs --kv-events"),
         (["serve", "--device-blocks", "-1"], 2, "--device-blocks"),
+        (["serve", "--served-model-name", "a\nb"], 2, "a line of text"),
+        (["serve", "--served-model-name", "\udcff"], 2, "a line of text"),
+        (["serve", "--threads", "100000"], 2, "--threads"),
+        (["serve", "--seed", "9" * 30], 2, "--seed"),
+        (["serve", "--block-size", "2147483647", "--port", "0", "--grpc-port", "0"], 1, "choose fewer"),
         (["serve", "--device-blocks", "0", "--port", "0"], 1, "device_blocks must be at least 1"),
         (["inject", "http://127.0.0.1:9", "--list"], 1, "is an engine serving there?"),
         (["inject", "here", "--list"], 2, "here is no URL"),
@@ -158,6 +165,63 @@ def test_a_fault_that_is_none_is_refused_with_what_is_allowed(server: EngineServ
     code, said = refused("inject", server.url, "layer=nowhere,delay_ms=1")
     assert code == 1
     assert "frontend|queue|prefix" in said
+
+
+@contextmanager
+def answering(reply: bytes) -> Iterator[str]:
+    """A server that answers whatever it is asked in these bytes, once."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (b"HTTP/1.0 200 OK\r\n\r\n{}", "no hitmap engine"),
+        (b"HTTP/1.0 200 OK\r\n\r\n[1]", "no hitmap engine"),
+        (b'HTTP/1.0 200 OK\r\n\r\n{"faults": [{"id": "x", "spec": 1}]}', "no hitmap engine"),
+        (b"HTTP/1.0 200 OK\r\n\r\n" + DEEP, "is an engine serving there?"),
+        (b"HTTP/1.0 500 No\r\n\r\n" + DEEP, "answers 500: no hitmap engine"),
+        (b"HTTP/1.0 200 OK\r\ncontent-length: 99\r\n\r\n{", "is an engine serving there?"),
+        (b"\x00\x01\r\n\r\n", "is an engine serving there?"),
+        (b"", "is an engine serving there?"),
+    ],
+)
+def test_who_is_no_engine_is_told_so(reply: bytes, says: str) -> None:
+    with answering(reply) as url:
+        code, said = refused("inject", url, "--list")
+    assert code == 1
+    assert says in said
+
+
+def test_the_token_goes_nowhere_else() -> None:
+    with answering(b'HTTP/1.0 200 OK\r\n\r\n{"faults": []}') as elsewhere:
+        redirect = f"HTTP/1.0 302 Found\r\nlocation: {elsewhere}/\r\n\r\n".encode()
+        with answering(redirect) as url:
+            code, said = refused("inject", url, "--list", "--token", "secret")
+        socket.create_connection(
+            ("127.0.0.1", int(elsewhere.rpartition(":")[2]))
+        ).close()  # nobody came before
+    assert code == 1
+    assert "answers 302: no hitmap engine" in said
+
+
+def test_what_a_server_calls_a_fault_does_not_steer_the_terminal() -> None:
+    with answering(b'HTTP/1.0 200 OK\r\n\r\n{"faults": [{"id": 1, "spec": "\\u001b[31mred\\n"}]}') as url:
+        assert CliRunner().invoke(command, ["inject", url, "--list"]).output == "   1  \ufffd[31mred\ufffd\n"
 
 
 def test_errors_come_without_a_traceback() -> None:

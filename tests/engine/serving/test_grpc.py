@@ -119,6 +119,7 @@ def test_conversations_token_ids_and_stop_strings(server: EngineServer, client: 
         ({"tokens": {"ids": [1 << 31]}}, grpc.StatusCode.INVALID_ARGUMENT, "vocabulary"),
         ({"conversation": {}}, grpc.StatusCode.INVALID_ARGUMENT, "no messages"),
         ({"conversation": {"messages": [{"role": "x"}]}}, grpc.StatusCode.INVALID_ARGUMENT, "role"),
+        ({"text": "a", "cache_salt": "s" * 257}, grpc.StatusCode.INVALID_ARGUMENT, "cache_salt"),
         ({"text": "a", "request_id": "a b"}, grpc.StatusCode.INVALID_ARGUMENT, "1 to 128"),
         ({"text": "a" * (3 << 20)}, grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"),
     ],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import itertools
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +15,8 @@ from typing import Any
 import openai
 import pytest
 
-from engine.request import FinishReason, Request
+from engine import serve
+from engine.request import FinishReason, Request, Sampling
 from engine.serve import EngineServer
 from tests.engine.serving.live import eventually, is_idle, serving, settings
 
@@ -123,9 +126,6 @@ def test_a_server_that_stops_ends_its_streams(tmp_path: Any) -> None:
             async for _ in stream:
                 pass
 
-    import concurrent.futures
-    import threading
-
     started: concurrent.futures.Future[None] = concurrent.futures.Future()
     ended: concurrent.futures.Future[BaseException | None] = concurrent.futures.Future()
 
@@ -146,3 +146,41 @@ def test_a_server_that_stops_ends_its_streams(tmp_path: Any) -> None:
     assert ended.result(10) is not None
     thread.join()
     assert [request.finish_reason for request in told] == [FinishReason.ABORT]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_is_cut_off_is_told_why(stream: bool) -> None:
+    """In the API's words, also where nothing of the answer was sent."""
+
+    def ask(server: EngineServer) -> str:
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as sync:
+            try:
+                answer = sync.completions.create(
+                    model="tiny", prompt="a", max_tokens=4000, stream=stream, extra_body={"ignore_eos": True}
+                )
+                return f"answered {len(list(answer))}"
+            except openai.APIError as error:
+                return error.message
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with serving(inject=("layer=decode,delay_ms=20",)) as server:
+            told = pool.submit(ask, server)
+            assert eventually(lambda: server.engine.stats().running == 1)
+        assert "The server ended this request: it is stopping." in told.result(10)
+
+
+def test_a_core_that_is_stuck_does_not_keep_the_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck, release = threading.Event(), threading.Event()
+
+    def sink(_output: object) -> None:
+        stuck.set()
+        release.wait(60)
+
+    monkeypatch.setattr(serve, "STEP_S", 0.1)
+    with serving() as server:
+        server.engine.submit(Request("stuck", [1, 2, 3], Sampling(max_tokens=4)), sink)
+        assert stuck.wait(10)
+    assert "the engine is stuck in a step" in caplog.text
+    release.set()

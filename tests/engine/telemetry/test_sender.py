@@ -10,10 +10,12 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 
+from cachemodel.errors import UserError
 from collector.spool import Spool
 from collector.tally import Tally
-from engine.telemetry import sender
-from engine.telemetry.sender import SpanSender
+from engine.config import EngineConfig
+from engine.telemetry import Telemetry, TelemetryConfig, sender
+from engine.telemetry.sender import SpanSender, check_endpoint
 from engine.telemetry.spans import Tracer
 from tests.collector.grpc_door import listening
 from tests.collector.support import wait_until
@@ -82,6 +84,22 @@ def test_a_receiver_that_is_not_there_costs_traces_and_nothing_else() -> None:
         spans.put(request(f"r{number}"))
     spans.close()
     assert dict(spans.counts) == {"sent": 0, "failed": 10, "dropped": 0}
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["here", "a b:4317", ":::", ":4317", "127.0.0.1", "127.0.0.1:99999", "ftp://a:1", "http://a:4317/v1"],
+)
+def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
+    with pytest.raises(UserError, match="give --otlp a HOST:PORT"):
+        Telemetry(EngineConfig(), TelemetryConfig(otlp=endpoint, kv_events="tcp://127.0.0.1:*"))
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["127.0.0.1:4317", "localhost:1", "[::1]:4317", "https://collector.lan:4317"]
+)
+def test_an_endpoint_need_not_be_there(endpoint: str) -> None:
+    check_endpoint(endpoint)
 
 
 def test_more_than_can_wait_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

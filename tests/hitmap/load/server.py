@@ -18,7 +18,7 @@ class LlmServer:
     """Answers every request with WORDS, as chat or completion; `behaviour` of a body says how.
 
     Behaviours: ok, slow (waits `release`), refuse (503), error (in the stream), cut (ends early), reset (closes the
-    socket after two words), nonsense, silent (no usage).
+    socket after two words), nonsense, silent (no usage), or any JSON: that, in the stream or whole.
     """
 
     def __init__(self, behaviour: Callable[[Body], str] = lambda _body: "ok") -> None:
@@ -78,6 +78,10 @@ class LlmServer:
         name = "cmpl-" + request.headers["X-Request-Id"]
         if how == "slow":
             await asyncio.to_thread(self.release.wait, 30)
+        if how.startswith(("{", "[")):
+            if not body["stream"]:
+                return web.Response(text=how, content_type="application/json")
+            return web.Response(text=f"data: {how}\n\ndata: [DONE]\n\n", content_type="text/event-stream")
         if how == "refuse":
             return web.json_response({"error": {"message": "too many\nrequests"}}, status=503)
         usage: Body | None = {

@@ -113,6 +113,8 @@ def test_all_failed_is_exit_code_1(server: LlmServer) -> None:
         (["--workload", "x", "--mix", "rag=1"], "--mix goes without --workload"),
         (["--label", "phase"], "--label phase: write it as phase=before"),
         (["--label", "usage=1"], "cannot be called 'usage'"),
+        (["--label", "a\udcff=b"], "is no line of text"),
+        (["--label", "phase=a\nb"], "is no line of text"),
         (["--mix", "rag"], "--mix rag: write shares"),
     ],
 )
@@ -120,6 +122,13 @@ def test_wrong_calls(server: LlmServer, words: list[str], said: str) -> None:
     result = load(server.url, *words)
     assert isinstance(result.exception, UsageError)
     assert said in str(result.exception)
+
+
+@pytest.mark.parametrize("option", ["--rate", "--duration", "--timeout", "--speed", "--session-gap"])
+def test_what_is_no_number_is_refused(server: LlmServer, option: str) -> None:
+    result = load(server.url, option, "nan")
+    assert (result.exit_code, server.bodies) == (2, [])
+    assert "nan is no number" in result.output
 
 
 def test_a_server_that_is_down_is_one_line() -> None:

@@ -18,6 +18,7 @@ from hitmap.load import Plan, Planned, run
 from hitmap.load.client import ERROR_IN_STREAM, HUNG_UP, INTERRUPTED, NOT_UNDERSTOOD, TIMEOUT
 from hitmap.load.plan import Body
 from hitmap.load.sender import OVER_LIMIT, SESSION_OVER
+from hitmap.load.summary import Tally
 from tests.hitmap.load.server import WORDS, LlmServer
 
 TEXT = "".join(WORDS)
@@ -96,8 +97,8 @@ def test_latency_counts_from_when_a_request_was_due(server: LlmServer) -> None:
 def test_what_is_due_beyond_the_limit_is_counted_and_not_sent(server: LlmServer) -> None:
     server.behaviour = lambda _body: "slow"
 
-    def progress(_elapsed_s: float, tally: object) -> None:
-        if len(server.bodies) == 4:
+    def progress(_elapsed_s: float, tally: Tally) -> None:
+        if tally.planned == 10:
             server.release.set()
 
     requests = plan(*(asks(f"q{number}", number / 100) for number in range(10)))
@@ -130,6 +131,46 @@ def test_failures_are_told_by_kind(
     failed = next(record for record in read(log) if said(record["body"]) == "bad")
     assert failed["error_kind"] == kind
     assert words in failed["error"]
+
+
+DEEP = "[" * 100_000
+WORD = '"choices": [{"text": "a", "finish_reason": "stop"}]'
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        (DEEP, "recursion"),
+        ('{"choices":' + DEEP, "recursion"),
+        ("[1]", ""),
+        ('{"choices": [1]}', ""),
+        ('{"choices": [{"delta": {"tool_calls": 1}}]}', ""),
+    ],
+)
+def test_an_answer_that_is_none_is_a_failure(
+    server: LlmServer, tmp_path: Path, says: str, words: str, stream: bool
+) -> None:
+    server.behaviour = lambda _body: says
+    summary = run(plan(asks("q", stream=stream)), server.url, tmp_path / "log.jsonl")
+    assert summary.failed == {NOT_UNDERSTOOD: 1}
+    assert words in summary.errors[NOT_UNDERSTOOD]
+
+
+def test_json_without_an_answer_is_not_understood(server: LlmServer) -> None:
+    server.behaviour = lambda _body: "{}"
+    summary = run(plan(asks("q", stream=False)), server.url)
+    assert (summary.completed, summary.failed) == (0, {NOT_UNDERSTOOD: 1})
+
+
+@pytest.mark.parametrize(
+    "usage", ['"many"', "[1]", "7", f'{{"prompt_tokens": {"9" * 400}, "completion_tokens": {"9" * 400}}}']
+)
+def test_a_usage_that_cannot_be_one_is_not_known(server: LlmServer, usage: str) -> None:
+    server.behaviour = lambda _body: f'{{{WORD}, "usage": {usage}}}'
+    summary = run(plan(asks("q")), server.url)
+    assert summary.completed == 1
+    assert (summary.prompt_tokens, summary.completion_tokens) == (None, None)
 
 
 def test_a_request_has_its_time(server: LlmServer) -> None:

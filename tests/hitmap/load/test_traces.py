@@ -198,6 +198,7 @@ def test_azure_arrivals(tmp_path: Path) -> None:
             "subagent",
         ),
         (azure, "2023-11-16,1", "line 2 is not TIMESTAMP,ContextTokens"),
+        (azure, "2" * 200_000, "line 2 is not TIMESTAMP,ContextTokens"),
         (azure, "2023-11-16,1,-1", "line 2: a count of tokens is out of range"),
     ],
 )
@@ -209,6 +210,12 @@ def test_a_faulty_line_is_named(tmp_path: Path, module: object, line: object, wo
     path = write(tmp_path / "trace", good, line)
     with pytest.raises(UserError, match=words):
         list(module.plan(path, TOKENS))  # type: ignore[attr-defined]
+
+
+def test_a_prompt_beyond_all_reason_is_refused(tmp_path: Path) -> None:
+    (asked,) = mooncake.plan(write(tmp_path / "trace", request(0, 10**9, 1, 0)), TOKENS)
+    with pytest.raises(UserError, match="a prompt of 1000000000 tokens"):
+        asked.body(())
 
 
 def test_prompts_are_made_of_the_servers_own_tokens(server: LlmServer) -> None:

@@ -12,7 +12,7 @@ from hitmap.load import run, workload
 from hitmap.load.arrivals import arrivals
 from hitmap.load.blocks import TokenPrompts
 from hitmap.load.forms import Form, Replay, form
-from hitmap.load.plan import Plan
+from hitmap.load.plan import Plan, outline
 from tests.hitmap.load.server import LlmServer
 from tests.hitmap.load.test_traces import call, request, session, write
 
@@ -78,7 +78,9 @@ def test_what_a_load_logged_can_be_sent_again(server: LlmServer, tmp_path: Path)
         ([ASK | {"due_s": 1}, ASK], r"times of several kinds \(no time, due_s\)"),
         ([ASK | {"due_s": 1}, ASK | {"sent_unix_ns": 1}], r"several kinds \(due_s, sent_unix_ns\)"),
         ([ASK | {"due_s": "soon"}], "request 1 has a due_s that is no number"),
-        ([ASK | {"due_s": -1}], "request 1 has a due_s that is no time: -1"),
+        ([ASK | {"due_s": -1}], "request 1 has a due_s that is no time"),
+        ([ASK | {"due_s": 10**400}], "request 1 has a due_s that is no time"),
+        ([ASK | {"sent_unix_ns": 10**400}], "request 1 has a sent_unix_ns that is no time"),
     ],
 )
 def test_faulty_requests_are_named(tmp_path: Path, lines: list[object], words: str) -> None:
@@ -114,3 +116,12 @@ def test_a_form_is_known_by_its_first_line(tmp_path: Path) -> None:
         assert form(path) == expected
         (only,) = replay.plan(path)
         assert len(only.body(())["prompt"]) == length
+
+
+def test_bodies_that_a_server_should_refuse_are_counted_and_sent(tmp_path: Path, server: LlmServer) -> None:
+    """What is wrong with a body is the server's to say."""
+    odd = [{"messages": 5}, {"prompt": "a", "max_tokens": {"x": 1}, "model": ["m"]}, {"prompt": {"x": 1}}]
+    plan = planned(write(tmp_path / "odd.jsonl", *odd))
+    assert (outline(plan).requests, outline(plan).max_tokens) == (3, 0)
+    assert run(plan, server.url).sent == 3
+    assert [body["model"] for body in server.bodies] == ["small"] * 3
