@@ -33,6 +33,7 @@ NUMBER_COLUMNS = (
     "remote_tokens",
 )
 _COMPARISON = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*")
+_LABEL = "label."  # before the name of a label that is called as a column is
 _AGO = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d)")
 _LONGEST = timedelta(days=10_000)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -40,11 +41,15 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A set of requests: its name for people, an SQL condition on `requests` and the condition's parameters."""
+    """A set of requests: its name for people, an SQL condition on `requests` and the condition's parameters.
+
+    texts: the text columns and labels that the condition is about, by name.
+    """
 
     name: str
     condition: str
     parameters: dict[str, object] = field(default_factory=dict)
+    texts: tuple[str, ...] = ()
 
 
 def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, name: str = "") -> Selection:
@@ -55,19 +60,28 @@ def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, n
     """
     conditions: list[str] = []
     parameters: dict[str, object] = {}
+    texts: dict[str, None] = {}
+    before = ""
     for number, term in enumerate(t.strip() for t in text.split(",") if t.strip()):
         key = f"{prefix}{number}"
         if comparison := _COMPARISON.fullmatch(term):
-            condition, values = _comparison(key, *comparison.groups(), labels=labels)
+            subject, operator, value = comparison.groups()
+            if _is_unknown(subject, labels):
+                raise UsageError(_unknown(subject, labels) + _cut_short(before))
+            condition, values = _comparison(key, subject, operator, value)
+            if subject not in NUMBER_COLUMNS:
+                texts[subject] = None
         elif "/" in term:
             condition, values = _window(key, term, now)
         else:
-            raise UsageError(f"{term!r} is neither a window like -2h/-1h nor a condition like phase=control")
+            what = f"{term!r} is neither a window like -2h/-1h nor a condition like phase=control"
+            raise UsageError(what + _cut_short(before))
         conditions.append(condition)
         parameters |= values
+        before = term
     if not conditions:
         raise UsageError("a set of requests needs at least one term, such as -1h/now or phase=control")
-    return Selection(name or text, " AND ".join(conditions), parameters)
+    return Selection(name or text, " AND ".join(conditions), parameters, tuple(texts))
 
 
 def around(moment: datetime, window: timedelta, name: str, server: str = "") -> tuple[Selection, Selection]:
@@ -128,9 +142,7 @@ def _utc(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
-def _comparison(
-    key: str, name: str, operator: str, value: str, *, labels: Sequence[str]
-) -> tuple[str, dict[str, object]]:
+def _comparison(key: str, name: str, operator: str, value: str) -> tuple[str, dict[str, object]]:
     if name in NUMBER_COLUMNS:
         try:
             number = float(value)
@@ -139,24 +151,35 @@ def _comparison(
         if not math.isfinite(number):
             raise UsageError(f"{name} is compared with a number, not with {value!r}")
         return f"({name} {operator} {{{key}:Float64}})", {key: number}
-    label = name.removeprefix("label.")
-    values: dict[str, object] = {}
-    if name in TEXT_COLUMNS:
-        subject = name
-    elif label in labels:
-        subject, values = f"labels[{{{key}n:String}}]", {f"{key}n": label}
-    else:
-        raise UsageError(_unknown(name, labels))
+    subject, values = text_of(name, f"{key}n")
     if operator not in ("=", "!="):
         raise UsageError(f"{name} is text: compare it with = or !=, and use * for any characters")
     negation = "NOT " if operator == "!=" else ""
     return f"({negation}{subject} LIKE {{{key}:String}})", {**values, key: _like(value)}
 
 
+def text_of(name: str, key: str) -> tuple[str, dict[str, object]]:
+    """The SQL of a text column or label of that name, and the parameters it takes, `key` at most."""
+    if name in TEXT_COLUMNS:
+        return name, {}
+    return f"labels[{{{key}:String}}]", {key: name.removeprefix(_LABEL)}
+
+
 def _like(glob: str) -> str:
     """A LIKE pattern in which only * stands for anything."""
     escaped = glob.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return escaped.replace("*", "%")
+
+
+def _is_unknown(name: str, labels: Sequence[str]) -> bool:
+    return name not in (*TEXT_COLUMNS, *NUMBER_COLUMNS) and name.removeprefix(_LABEL) not in labels
+
+
+def _cut_short(before: str) -> str:
+    """What to do where a value with a comma was taken apart: `fault=layer=host,delay_ms=5`."""
+    if before.count("=") < 2:
+        return ""
+    return f"; a comma ends a condition: for a value that has one write {before.rstrip('*')}*"
 
 
 def _unknown(name: str, labels: Sequence[str]) -> str:

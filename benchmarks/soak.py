@@ -34,7 +34,7 @@ from hitmap.load import mix, run
 from store.client import connect
 
 ROUND_S = 30.0
-OPTIONS = ("--device-blocks", "320", "--host-blocks", "256", "--disk-blocks", "512", "--service-name", "soak")
+OPTIONS = ("--device-blocks", "320", "--host-blocks", "256", "--disk-blocks", "512")
 FAULTS = (
     "evict=0.5,every_s=2",
     "device_blocks=160",
@@ -120,7 +120,7 @@ def _soak(home: Path, seconds: float, rate: float) -> tuple[list[Look], Counter[
         told = ["--otlp", ground.otlp, "--kv-events", "tcp://127.0.0.1:*", "--kv-replay", "tcp://127.0.0.1:*"]
         with engine(home / "engine.log", [*OPTIONS, *told]) as serving:
             detection = detect(serving.url, otlp=ground.otlp)
-            watch = AttachOptions(server="soak", services=("soak",), log=log)
+            watch = AttachOptions(server="soak", log=log)
             with Attachment(detection, watch, ground.pipeline.sink, Stored(lambda: connect(ground.dsn))):
                 ends, number = time.monotonic() + seconds, 0
                 while time.monotonic() < ends:

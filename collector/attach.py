@@ -11,6 +11,7 @@ from typing import Self
 import msgspec
 
 from cachemodel.errors import UserError
+from collector.aliases import INSTANCE, SERVICE, alias
 from collector.detection import Detection, Probe, Visit, with_service
 from collector.dialects.detectors import KNOWN, recognise
 from collector.kv.endpoints import kv_endpoints, not_followed, within_bounds
@@ -46,7 +47,8 @@ def detect(url: str, *, api_key: str = "", otlp: str = "127.0.0.1:4317", service
 class AttachOptions:
     """How one server is watched.
 
-    server: the name its rows carry. services: what its spans call it (`service.name`). kv_events, replay: addresses as
+    server: the name its rows carry. services: what its spans call it (`service.name`), empty for what the
+    server says. kv_events, replay: addresses as
     in the server's own configuration, empty for what the server says; kv_bind: whether the collector binds
     kv_events, None for vLLM's rule; kv_ranks: data-parallel ranks, on consecutive ports. log: JSONL request log.
     server_log: the server's own log. drain: also read what is gone once it was read. window: which times are kept.
@@ -110,9 +112,9 @@ class Attachment:
         try:
             for source in self.sources:
                 source.start()
-            self._sink.put([_server(self.detection, self.options.server)])
-            if self.options.services:
-                self._sink.put([_aliases(self.options)])
+            self._sink.put(
+                [*_aliases(self.detection, self.options), _server(self.detection, self.options.server)]
+            )
         except Backpressure as full:
             self.stop()
             raise UserError(f"{self.options.server}: {full}") from None
@@ -141,13 +143,11 @@ class Attachment:
         self.stop()
 
 
-def _aliases(options: AttachOptions) -> Entry:
-    # With the time of now: a name that moves back to a server it had before is news, not a duplicate.
-    rows = [
-        {"kind": "service.name", "alias": name, "server": options.server, "updated": now_us() / 1e6}
-        for name in options.services
-    ]
-    return Entry("aliases", b"".join(msgspec.json.encode(row) + b"\n" for row in rows), len(rows))
+def _aliases(detection: Detection, options: AttachOptions) -> list[Entry]:
+    """The server's names on its spans: those that a person gave, or its own, and always its own instance."""
+    told = [(SERVICE, service) for service in options.services or (detection.service,)]
+    told.append((INSTANCE, detection.instance))
+    return [alias(kind, name, options.server) for kind, name in told if name]
 
 
 def _server(detection: Detection, name: str) -> Entry:

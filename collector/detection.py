@@ -103,7 +103,8 @@ class Detection:
     facts: what it says of its cache, in its own words; notes: what to mind when reading this version's numbers;
     metrics_url: empty where it has no Prometheus metrics; resolve: gives those their canonical names; doors: what else
     can be read; log_reader: makes a reader of its log for a server of that name, None where no
-    log is understood.
+    log is understood; service, instance: `service.name` and `service.instance.id` of its spans, empty where it does not
+    tell.
     """
 
     url: str
@@ -118,6 +119,8 @@ class Detection:
     resolve: Resolver
     doors: tuple[Door, ...] = ()
     log_reader: Callable[[str], LineReader] | None = None
+    service: str = ""
+    instance: str = ""
 
 
 Detector = Callable[["Probe", str], Detection | None]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import io
 import socket
 import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 _CHUNK = 1 << 16
@@ -48,10 +49,8 @@ def get(
     if token:
         headers["Authorization"] = f"Bearer {token}"
     try:
-        connection.connect()
-        with _cut_off(connection.sock, timeout_s):
-            connection.request(method, path, headers=headers)
-            response = connection.getresponse()
+        connection.request(method, path, headers=headers)
+        with connection.getresponse() as response:
             body, whole = _body(response, max_bytes)
             return Response(response.status, response.getheader("Content-Type", "").lower(), body, whole)
     except TimeoutError as error:
@@ -76,32 +75,38 @@ def _connection(url: str, timeout_s: float) -> tuple[http.client.HTTPConnection,
         raise FetchError("not an http:// or https:// URL")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     path = parts.path or "/"
-    return kind(parts.hostname, port, timeout=timeout_s), f"{path}?{parts.query}" if parts.query else path
+    connection = kind(parts.hostname, port, timeout=timeout_s)
+    connection.response_class = partial(_Answer, time.monotonic() + timeout_s)  # type: ignore[assignment]
+    return connection, f"{path}?{parts.query}" if parts.query else path
 
 
-@contextmanager
-def _cut_off(sock: socket.socket, timeout_s: float) -> Iterator[None]:
-    """Shut the socket when the time is over: its own timeout begins anew with every byte. Raises TimeoutError."""
-    late = threading.Event()
+class _Answer(http.client.HTTPResponse):
+    """A response that ends at a deadline: a socket's own timeout begins anew with every byte that comes."""
 
-    def shut() -> None:
-        late.set()
-        with suppress(OSError):  # gone already
-            sock.shutdown(socket.SHUT_RDWR)
+    def __init__(self, deadline: float, sock: socket.socket, *more: Any, **named: Any) -> None:
+        super().__init__(sock, *more, **named)
+        self.fp = io.BufferedReader(_Until(deadline, sock, self.fp.detach()))
 
-    timer = threading.Timer(timeout_s, shut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except (OSError, http.client.HTTPException):
-        if late.is_set():
-            raise TimeoutError from None
-        raise
-    finally:
-        timer.cancel()
-    if late.is_set():
-        raise TimeoutError
+
+class _Until(io.RawIOBase):
+    """The stream of a socket; each read waits for what is left of the time at most. Raises TimeoutError."""
+
+    def __init__(self, deadline: float, sock: socket.socket, stream: io.RawIOBase) -> None:
+        self._deadline, self._sock, self._stream = deadline, sock, stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left_s)
+        return self._stream.readinto(buffer)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def _body(response: http.client.HTTPResponse, max_bytes: int) -> tuple[bytes, bool]:

@@ -26,7 +26,8 @@ class Kind:
 
     intake: the table an INSERT names. targets: the tables that hold the rows afterwards. batch_column: their column
     with the batch id. format, settings: of the INSERT. replacing: the targets keep one row a key, so that inserting
-    twice does no harm and counting rows tells nothing. finalised: `requests` is built from it. repairs: statements
+    twice does no harm and counting rows tells nothing. at_once: rows of other kinds are read by it, so that it does not
+    wait for more of its own. finalised: `requests` is built from it. repairs: statements
     that complete what views derive from a target, harmless when nothing is missing; {batch:String} is the batch id.
     message: protobuf class of the payload, None where it is no protobuf.
     """
@@ -38,6 +39,7 @@ class Kind:
     format: str = "JSONEachRow"
     settings: Mapping[str, str] = field(default_factory=lambda: COMMON_SETTINGS)
     replacing: bool = False
+    at_once: bool = False
     finalised: bool = False
     repairs: tuple[str, ...] = ()
     message: type[Message] | None = None
@@ -121,6 +123,6 @@ KINDS: Mapping[str, Kind] = {
         Kind("series", "series", ("series",), replacing=True),
         Kind("usage", "request_usage", ("request_usage",), finalised=True),
         Kind("servers", "servers", ("servers",)),
-        Kind("aliases", "server_aliases", ("server_aliases",), replacing=True),
+        Kind("aliases", "server_aliases", ("server_aliases",), replacing=True, at_once=True),
     )
 }

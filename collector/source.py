@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cachemodel.errors import UserError
 from collector.sink import Backpressure, Entry, Sink
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,12 @@ class ThreadSource:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise UserError(
+                f"{self.name}: {error}: raise the limit of threads (ulimit -u), or end something"
+            ) from None
 
     def stop(self, timeout_s: float = 5.0) -> None:
         self._stopping.set()
@@ -99,7 +105,10 @@ class ThreadSource:
                 self.work()
             except Exception as error:  # a source outlives what it meets; the status says what that was
                 self.counts["errors"] += 1
-                log.exception("%s", self.name)
+                if (
+                    not isinstance(error, OSError) and type(error) is not RuntimeError
+                ):  # the machine's; others are ours
+                    log.exception("%s", self.name)
                 self.tell(FAILING, f"{type(error).__name__}: {error}")
                 self._stopping.wait(_RETRY_S)
 

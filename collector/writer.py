@@ -28,6 +28,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from collector.batch import Batch
+from collector.kinds import KINDS
 from collector.landing import Landing, code_of
 from collector.segments import PayloadLostError
 from collector.spool import Spool
@@ -169,11 +170,14 @@ class Writer:
         busy = self._busy()
         now = time.monotonic()
         for kind, waiting in self._spool.backlog().items():
-            ripe = waiting.rows >= self._flush.rows or now >= waiting.since + self._flush.age_s
+            ripe = waiting.rows >= self._flush.rows or now >= waiting.since + self._age_s(kind)
             if kind not in busy and (ripe or self._stop_at is not None):
                 batch = self._spool.seal(kind, self._flush.max_rows, self._flush.max_bytes)
                 if batch:
                     self._deliveries.append(_Delivery(batch, unclear=False))
+
+    def _age_s(self, kind: str) -> float:
+        return 0.0 if KINDS[kind].at_once else self._flush.age_s
 
     def _busy(self) -> set[str]:
         """Kinds of which no other batch is begun."""
@@ -185,7 +189,7 @@ class Writer:
         """Seconds until something is due: a batch after its backoff, or a kind that becomes old enough to seal."""
         busy = self._busy()
         due = [d.not_before for d in self._deliveries]
-        due += [w.since + self._flush.age_s for kind, w in self._spool.backlog().items() if kind not in busy]
+        due += [w.since + self._age_s(kind) for kind, w in self._spool.backlog().items() if kind not in busy]
         due += [self._stop_at] if self._stop_at is not None else []
         return max(0.001, min(due, default=now + self._flush.age_s) - now)
 

@@ -48,6 +48,14 @@ class Drawn:
         return _estimate(self.value, self.replicates, self.n)
 
 
+class TooFew(UserError):
+    """Not enough requests of a set have the metric."""
+
+    def __init__(self, message: str, requests: Requests) -> None:
+        super().__init__(message)
+        self.requests = requests
+
+
 class Side:
     """One set: its times and their split over the layers, as estimates with replicates."""
 
@@ -111,15 +119,16 @@ def build(
     asked: str,
     seed: int = 0,
 ) -> Report:
-    """Compare the second set with the first; raises UserError when one has too few requests with the metric.
+    """Compare the second set with the first; raises TooFew when one has too few requests with the metric.
 
     asked: the options that asked for this, for the commands the report proposes.
     """
     for name, requests in zip(names, sets, strict=True):
         if (n := int(np.isfinite(requests.totals).sum())) < FEWEST:
-            raise UserError(
+            raise TooFew(
                 f"{len(requests.totals):,} requests are {name!r}, {n} of them with {metric.name}; at least {FEWEST} are"
-                f" needed (--metric takes {', '.join(METRICS)})"
+                f" needed (--metric takes {', '.join(METRICS)})",
+                requests,
             )
     told = [_told(requests) for requests in sets]
     shared = np.flatnonzero(told[0] & told[1]).tolist()

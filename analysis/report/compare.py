@@ -7,11 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 from clickhouse_connect.driver.client import Client
 
-from analysis.report.build import build
+from analysis.report.build import TooFew, build
 from analysis.report.metrics import METRICS
 from analysis.report.model import Report
-from analysis.report.reader import check_known, check_not_empty, counters, deployment, label_names, read
+from analysis.report.reader import (
+    check_known,
+    check_not_empty,
+    counters,
+    deployment,
+    label_names,
+    read,
+    spans_elsewhere,
+)
 from analysis.selection import Selection, around, parse_set
+from cachemodel.errors import UserError
 
 
 def compare(client: Client, a: str, b: str, *, metric: str = "ttft", quantile: float = 0.5) -> Report:
@@ -40,4 +49,7 @@ def _compared(client: Client, a: Selection, b: Selection, metric: str, quantile:
     chosen = METRICS[metric]
     before, after = read(client, a, chosen), read(client, b, chosen)
     grown = counters(client, before, after)
-    return build(chosen, quantile, (a.name, b.name), (before, after), grown, asked)
+    try:
+        return build(chosen, quantile, (a.name, b.name), (before, after), grown, asked)
+    except TooFew as error:
+        raise UserError(f"{error}{spans_elsewhere(client, error.requests)}") from None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 from clickhouse_connect.driver.client import Client
@@ -11,10 +13,16 @@ from clickhouse_connect.driver.client import Client
 from analysis.quantiles import Floats
 from analysis.report.metrics import Metric
 from analysis.report.model import CounterLine
-from analysis.selection import TIME, Selection
+from analysis.sanity.examine import parameters_of
+from analysis.sanity.views import with_views
+from analysis.selection import TIME, Selection, text_of
 from cachemodel.errors import UserError
+from cachemodel.printable import printable
 
 MOST_REQUESTS = 200_000  # of one set; a larger one is thinned evenly
+MOST_VALUES = 8  # of a label, in a message
+_LONGEST_VALUE = 60  # characters
+_AROUND = timedelta(minutes=1)
 TOKEN_COLUMNS = (
     "prompt_tokens",
     "completion_tokens",
@@ -59,7 +67,7 @@ def read(client: Client, selection: Selection, metric: Metric, most: int = MOST_
     ).result_rows[0]
     count, begin, end, servers = int(head[0]), head[1], head[2], list(head[3])
     if not count:
-        raise UserError(f"no request matches {selection.name!r}: {inventory(client)}")
+        raise UserError(f"no request matches {selection.name!r}: {inventory(client, selection.texts)}")
     sampled = -(-count // most)
     if sampled > 1:
         where += " AND sipHash64(request_id, span_id) % {sampled:UInt64} = 0"
@@ -130,21 +138,50 @@ def check_not_empty(client: Client) -> None:
         raise UserError(inventory(client))
 
 
-def inventory(client: Client) -> str:
-    """One line on what the store has."""
+def inventory(client: Client, texts: Sequence[str] = ()) -> str:
+    """One line on what the store has. texts: text columns and labels whose values are named."""
     count, begin, end, servers = client.query(
         "SELECT count(), min(toTimeZone(time, 'UTC')), max(toTimeZone(time, 'UTC')),"
         " arraySort(groupUniqArray(5)(server)) FROM requests"
     ).result_rows[0]
     if not count:
         return "the store has no requests yet; attach a server or run hitmap demo"
-    phases = client.query(
-        "SELECT DISTINCT labels['phase'] AS p FROM requests WHERE p != '' ORDER BY p LIMIT 60"
-    )
-    named = [str(r[0]) for r in phases.result_rows]
-    tail = f"; phases {', '.join(named)}" if named else ""
+    tail = "".join(f"; {name}: {_values(client, name)}" for name in texts)
     period = f"{begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
-    return f"the store has {count:,} requests of {', '.join(servers)}, {period}{tail}"
+    return printable(f"the store has {count:,} requests of {', '.join(servers)}, {period}{tail}")
+
+
+def _values(client: Client, name: str) -> str:
+    """The commonest values of a text column or label, each with the number of its requests."""
+    subject, parameters = text_of(name, "name")
+    rows = client.query(
+        f"SELECT {subject} AS value, count() AS n FROM requests GROUP BY value"
+        " ORDER BY n DESC, value LIMIT {most:UInt64}",
+        parameters={**parameters, "most": MOST_VALUES + 1},
+    ).result_rows
+    named = [f"{_shortened(value) or 'none'} ({n:,})" for value, n in rows[:MOST_VALUES]]
+    return ", ".join(named + (["and others"] if len(rows) > MOST_VALUES else []))
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "..."
+
+
+def spans_elsewhere(client: Client, requests: Requests) -> str:
+    """What to do where the spans of a set's servers seem to come under another name; empty where they do not."""
+    begin, end = (time.replace(tzinfo=UTC) for time in (requests.begin, requests.end))
+    rows = client.query(
+        with_views(
+            "SELECT server, twin FROM twins WHERE server IN {servers:Array(String)} ORDER BY spans DESC LIMIT 1"
+        ),
+        parameters=parameters_of(requests.servers, begin - _AROUND, end + _AROUND),
+    ).result_rows
+    if not rows:
+        return ""
+    server, twin = rows[0]
+    return printable(
+        f"; {server} has no spans, those of {twin} may be its own: attach it with --service {shlex.quote(twin)}"
+    )
 
 
 def counters(client: Client, a: Requests, b: Requests) -> list[CounterLine]:

@@ -70,6 +70,27 @@ VIEWS = {
         GROUP BY server, metric""",
     # requests that arrived in the range
     "answered": f"SELECT * FROM requests WHERE {_OF_SERVERS} AND {_DURING}",
+    # names under which requests were told of in the range and that may be one server's: its own, with responses and
+    # without spans, and `twin`, never attached, with spans of such a server at about that time and without responses
+    "twins": f"""
+        SELECT server, responses, twin, spans
+        FROM
+        (
+            SELECT server, count() AS responses, min(time) AS first_response, max(time) AS last_response
+            FROM request_usage
+            WHERE {_DURING} AND server NOT IN (SELECT server FROM requests WHERE {_DURING} AND span_id != 0)
+            GROUP BY server
+        ) AS own
+        INNER JOIN (SELECT server, argMax(kind, time) AS kind FROM servers GROUP BY server) AS attached USING (server)
+        INNER JOIN
+        (
+            SELECT server AS twin, dialect AS kind, count() AS spans, min(time) AS first_span, max(time) AS last_span
+            FROM requests
+            WHERE {_DURING} AND span_id != 0 AND server NOT IN (SELECT server FROM servers)
+                AND server NOT IN (SELECT server FROM request_usage WHERE {_DURING})
+            GROUP BY server, dialect
+        ) AS other USING (kind)
+        WHERE first_span < last_response + INTERVAL 1 MINUTE AND last_span > first_response - INTERVAL 1 MINUTE""",
     # KV events of the range
     "kv": f"SELECT * FROM kv_events WHERE {_OF_SERVERS} AND {_DURING}",
     # what servers logged in the range

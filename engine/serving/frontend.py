@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.clock import now_ns
@@ -86,11 +87,10 @@ class Frontend:
                 param="model",
             )
 
-    async def encode(self, text: str) -> Prompt:
-        """Tokenise; off the event loop where that takes a while."""
-        if len(text) > LONG_TEXT:
-            return Prompt(await asyncio.to_thread(self.tokenizer.encode, text), text)
-        return Prompt(self.tokenizer.encode(text), text)
+    async def encode(self, text: str, *, add_special_tokens: bool) -> Prompt:
+        """Tokenise, as Tokenizer.encode; off the event loop where that takes a while."""
+        encode = partial(self.tokenizer.encode, text, add_special_tokens=add_special_tokens)
+        return Prompt(await asyncio.to_thread(encode) if len(text) > LONG_TEXT else encode(), text)
 
     async def submit(self, prompts: Sequence[Prompt], options: Options) -> Call:
         """Hand prompts to the core. Raises RequestError where one cannot be served; then none is."""

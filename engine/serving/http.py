@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,8 +24,7 @@ from engine.serving.frontend import Frontend, Options, Prompt
 from engine.serving.guard import Guarded, error_response
 from engine.serving.reply import Reply
 from engine.telemetry import Telemetry
-
-EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+from engine.telemetry.exposition import CONTENT_TYPE
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -47,7 +45,9 @@ class OpenAIApi:
     async def chat(self, request: Request) -> Reply:
         name = _request_id(request)
         asked = await self._read(request, protocol.ChatRequest)
-        prompt = await self._frontend.encode(self._chat_prompt(asked))
+        prompt = await self._frontend.encode(
+            self._chat_prompt(asked), add_special_tokens=asked.add_special_tokens
+        )
         options = _options(
             request, asked, f"chatcmpl-{name}", asked.max_completion_tokens or asked.max_tokens
         )
@@ -57,7 +57,9 @@ class OpenAIApi:
         name = _request_id(request)
         asked = await self._read(request, protocol.CompletionRequest)
         prompts = [
-            await self._frontend.encode(prompt) if isinstance(prompt, str) else Prompt(prompt)
+            await self._frontend.encode(prompt, add_special_tokens=asked.add_special_tokens)
+            if isinstance(prompt, str)
+            else Prompt(prompt)
             for prompt in protocol.prompts(asked.prompt, self._frontend.tokenizer.vocab_size)
         ]
         options = _options(request, asked, f"cmpl-{name}", asked.max_tokens or 16)
@@ -75,7 +77,8 @@ class OpenAIApi:
         if (asked.prompt is None) == (asked.messages is None):
             raise RequestError("Give either a prompt or messages.", param="prompt")
         text = self._chat_prompt(asked) if asked.prompt is None else asked.prompt
-        tokens = (await self._frontend.encode(text)).token_ids
+        special = asked.prompt is not None if asked.add_special_tokens is None else asked.add_special_tokens
+        tokens = (await self._frontend.encode(text, add_special_tokens=special)).token_ids
         return _json({"count": len(tokens), "max_model_len": self._frontend.max_model_len, "tokens": tokens})
 
     async def detokenize(self, request: Request) -> Response:
@@ -89,13 +92,18 @@ class OpenAIApi:
         return _json({"prompt": self._chat_prompt(await self._read(request, protocol.TemplateRequest))})
 
     async def health(self, request: Request) -> Response:
-        return Response()
+        return Response(status_code=200 if self._frontend.engine.alive else 503)
 
     async def version(self, request: Request) -> Response:
-        return _json({"version": _version()})
+        """vLLM's answer, and what its spans call it, so that who watches it knows them for its own."""
+        names = {
+            "service_name": self._telemetry.service_name,
+            "service_instance_id": self._telemetry.instance_id,
+        }
+        return _json({"version": self._telemetry.version, **names})
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self._telemetry.exposition(), media_type=EXPOSITION)
+        return Response(self._telemetry.exposition(), media_type=CONTENT_TYPE)
 
     async def kv_event_sources(self, request: Request) -> Response:
         return _json(self._telemetry.kv_event_sources())
@@ -247,10 +255,3 @@ async def _failed(request: Request, error: Exception) -> Response:
     failed = RequestError("The server failed; its log says why.", code="internal_error")
     failed.status, failed.kind = 500, "server_error"
     return error_response(failed)
-
-
-def _version() -> str:
-    try:
-        return version("hitmap")
-    except PackageNotFoundError:
-        return "unknown"

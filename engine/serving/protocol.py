@@ -78,21 +78,24 @@ class ChatRequest(Generate, kw_only=True):
     messages: Annotated[list[dict[str, Any]], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     tools: list[dict[str, Any]] | None = None
+    add_special_tokens: bool = False  # the template has them
 
 
 class CompletionRequest(Generate, kw_only=True):
     """/v1/completions"""
 
     prompt: str | list[Any]
+    add_special_tokens: bool = True
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):
-    """/tokenize: a prompt or messages."""
+    """/tokenize: a prompt or messages. add_special_tokens: as with completions or chat where it is not said."""
 
     model: str = ""
     prompt: Text | None = None
     messages: Annotated[list[dict[str, Any]], Meta(min_length=1)] | None = None
     tools: list[dict[str, Any]] | None = None
+    add_special_tokens: bool | None = None
 
 
 class DetokenizeRequest(msgspec.Struct, kw_only=True):
@@ -112,36 +115,40 @@ class TemplateRequest(msgspec.Struct, kw_only=True):
 
 # Parameters that are not honoured, with the values that ask for nothing. None, left out here, always does.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    **{
-        "n": (1,),
-        "best_of": (1,),
-        "echo": (False,),
-        "suffix": ("",),
-        "logprobs": (False,),
-        "top_logprobs": (0,),
-    },
-    **{"frequency_penalty": (0,), "presence_penalty": (0,), "repetition_penalty": (1,), "logit_bias": ({},)},
-    **{"min_p": (0,), "min_tokens": (0,), "stop_token_ids": ([],), "include_stop_str_in_output": (False,)},
-    **{"use_beam_search": (False,), "length_penalty": (1,), "prompt_logprobs": (), "bad_words": ([],)},
-    **{"response_format": ({"type": "text"},), "tool_choice": ("none", "auto"), "functions": ([],)},
-    **{
-        "modalities": (["text"],),
-        "store": (False,),
-        "skip_special_tokens": (True,),
-        "truncate_prompt_tokens": (),
-    },
-    **{
-        "add_generation_prompt": (True,),
-        "continue_final_message": (False,),
-        "add_special_tokens": (False, True),
-    },
-    **{
-        "return_token_strs": (False,),
-        "echo_tokens": (False,),
-        "priority": (0,),
-        "reasoning_effort": ("none",),
-    },
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "logit_bias": ({},),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+    "include_stop_str_in_output": (False,),
+    "use_beam_search": (False,),
+    "length_penalty": (1,),
+    "prompt_logprobs": (),
+    "bad_words": ([],),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "store": (False,),
+    "skip_special_tokens": (True,),
+    "truncate_prompt_tokens": (),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "return_token_strs": (False,),
+    "echo_tokens": (False,),
+    "priority": (0,),
+    "reasoning_effort": ("none",),
 }
+# What parts of a message may be called that are not text: image_url, input_audio, video_url, file.
+_MEDIA = {"image": "images are", "audio": "audio is", "video": "videos are", "file": "files are"}
 # Taken whatever they say, since nothing the server does depends on them.
 _IDLE = frozenset(
     {"user", "metadata", "service_tier", "safety_identifier", "parallel_tool_calls", "request_id"}
@@ -166,6 +173,7 @@ def read(body: bytes, kind: type[_T]) -> _T:
         _check_other(name, given[name], known)
     request = convert({name: given[name] for name in known if name in given}, kind)
     for number, message in enumerate(given.get("messages", ())):
+        _check_parts(message, f"messages[{number}].content")
         convert(message, Message, f"messages[{number}]")
     for number, tool in enumerate(given.get("tools", ())):
         convert(tool, Tool, f"tools[{number}]")
@@ -227,6 +235,19 @@ def trace_context(headers: Mapping[str, Any]) -> tuple[str, str]:
 
 def _is_token(item: Any) -> bool:
     return isinstance(item, int) and not isinstance(item, bool)
+
+
+def _check_parts(message: Any, where: str) -> None:
+    """Raises RequestError where a part of a message's content is something to look at or to listen to."""
+    parts = message.get("content") if isinstance(message, dict) else None
+    for number, part in enumerate(parts if isinstance(parts, list) else ()):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(kind, str) and (medium := next((name for name in _MEDIA if name in kind), "")):
+            raise RequestError(
+                f"{where}[{number}]: {_MEDIA[medium]} not supported; this server takes text only.",
+                code="unsupported_parameter",
+                param=f"{where}[{number}].type",
+            )
 
 
 def _check_other(name: str, value: Any, known: tuple[str, ...]) -> None:

@@ -148,13 +148,14 @@ class Inference:
         if isinstance(asked, engine_pb2.GenerateRequest) and kind == "tokens":
             return Prompt(list(asked.tokens.ids))
         if kind == "text":
-            return await self._frontend.encode(asked.text)
+            return await self._frontend.encode(asked.text, add_special_tokens=True)
         messages = [{"role": m.role, "content": m.content} for m in asked.conversation.messages]
         for number, message in enumerate(messages):
             protocol.convert(message, protocol.Message, f"conversation.messages[{number}]")
         if not messages:
             raise RequestError("The conversation has no messages.", param="conversation")
-        return await self._frontend.encode(self._frontend.tokenizer.chat_prompt(messages))
+        text = self._frontend.tokenizer.chat_prompt(messages)
+        return await self._frontend.encode(text, add_special_tokens=False)
 
 
 class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types

@@ -64,9 +64,11 @@ class Telemetry:
         if options.otlp:
             check_endpoint(options.otlp)
         self._options, self._faults = options, faults or Faults()
-        self._info = metrics.info(config, _version())
+        self.version = _version()
+        self._info = metrics.info(config, self.version)
         self._metrics = Metrics()
         self._stats: Callable[[], Stats] | None = None
+        self.service_name = options.service_name
         self.instance_id = options.instance_id or str(uuid.uuid4())
         self._publisher = (
             KvPublisher(options.kv_events, options.kv_replay, loses=self._faults.loses_events)
@@ -77,14 +79,14 @@ class Telemetry:
 
     def _tracer(self) -> Tracer:
         who: dict[str, str | int] = {
-            "service.name": self._options.service_name,
+            "service.name": self.service_name,
             "service.instance.id": self.instance_id,
-            "service.version": _version(),
+            "service.version": self.version,
             "host.name": socket.gethostname(),
             "process.pid": os.getpid(),
         }
         return Tracer(
-            Resource.create(who), _version(), self._faults.during, full=self._options.capture == "full"
+            Resource.create(who), self.version, self._faults.during, full=self._options.capture == "full"
         )
 
     # -- told by the core
@@ -137,6 +139,10 @@ class Telemetry:
                 "topic": self._publisher.topic,
             }
         }
+
+    def flush(self) -> bool:
+        """Send the spans that wait, and wait for that; False where it takes too long."""
+        return self._sender.flush() if self._sender else True
 
     def close(self) -> None:
         """Send what waits and let go of threads and sockets. The engine is stopped before."""

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 PREFIX = "hitmap_engine_"
 _LATENCY = (
-    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5),
-    *(1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0),
-)
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5,
+    1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
+)  # fmt: skip
 _STEP = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _TIERS = tuple(str(tier) for tier in Tier)
 _LOADED_TIERS = _TIERS[1:]
@@ -65,8 +65,10 @@ USED = _row("kv_used_blocks", "gauge", "KV blocks that requests hold", ("tier",)
 CACHED = _row("kv_cached_blocks", "gauge", "KV blocks that can be found, held or not", ("tier",))
 USAGE = _row("kv_cache_usage_perc", "gauge", "Share (0 to 1) of the blocks that requests hold", ("tier",))
 EVICTED = _row("kv_evicted_blocks", "counter", "KV blocks that left a tier for want of room", ("tier",))
+DROPPED = _row("kv_dropped_blocks", "counter", "Of those, went to no other tier", ("tier",))
 MOVED = _row("kv_moved_bytes", "counter", "KV that came to a tier from another", ("tier",))
 LOAD_FAILURES = _row("kv_load_failures", "counter", "KV blocks that could not be loaded")
+DISK_FAILURES = _row("kv_disk_failures", "counter", "Reads and writes of the disk tier that failed")
 LOST = _row("kv_lost_tokens", "counter", "Tokens found in a tier whose load failed")
 GATHERED = _row("kv_gathered_bytes", "counter", "KV copied to be read, its blocks being scattered")
 KV_BATCHES = _row("kv_event_batches", "counter", "Batches of KV events, published or lost", ("outcome",))
@@ -77,8 +79,19 @@ INFO = _row(
     "gauge",
     "Static facts, as labels of a 1",
     (
-        *("version", "model", "dtype", "device", "block_size", "device_blocks", "host_blocks", "disk_blocks"),
-        *("prefix_caching", "max_num_batched_tokens", "max_num_seqs", "max_load_blocks", "hash_algo"),
+        "version",
+        "model",
+        "dtype",
+        "device",
+        "block_size",
+        "device_blocks",
+        "host_blocks",
+        "disk_blocks",
+        "prefix_caching",
+        "max_num_batched_tokens",
+        "max_num_seqs",
+        "max_load_blocks",
+        "hash_algo",
     ),
 )
 _STARTING_AT_0 = {
@@ -178,8 +191,10 @@ def of_stats(stats: Stats) -> dict[Family, Values]:
         CACHED: by_label({tier: told.cached for tier, told in tiers.items()}),
         USAGE: by_label({tier: told.used / told.capacity for tier, told in there.items()}),
         EVICTED: by_label({tier: counts.evictions[tier] for tier in tiers}),
+        DROPPED: by_label({tier: counts.dropped[tier] for tier in tiers}),
         MOVED: by_label({tier: counts.moved_bytes[tier] for tier in tiers}),
         LOAD_FAILURES: one(counts.load_failures),
+        DISK_FAILURES: one(counts.disk_failures),
         LOST: one(counts.lost),
         GATHERED: one(stats.gathered_bytes),
     }
@@ -197,9 +212,19 @@ def by_label(values: Mapping[str, float]) -> dict[Labels, float]:
 
 def info(config: EngineConfig, version: str) -> Labels:
     """The labels of INFO."""
-    return (
-        *(version, config.served_model_name or config.model, config.dtype, config.device),
-        *(str(config.block_size), str(config.device_blocks), str(config.host_blocks)),
-        *(str(config.disk_blocks), str(config.prefix_caching), str(config.max_num_batched_tokens)),
-        *(str(config.max_num_seqs), str(config.max_load_blocks), "sha256"),
+    facts = (
+        version,
+        config.served_model_name or config.model,
+        config.dtype,
+        config.device,
+        config.block_size,
+        config.device_blocks,
+        config.host_blocks,
+        config.disk_blocks,
+        config.prefix_caching,
+        config.max_num_batched_tokens,
+        config.max_num_seqs,
+        config.max_load_blocks,
+        "sha256",
     )
+    return tuple(map(str, facts))

@@ -37,7 +37,8 @@ class SpanSender:
         self._exporter = OTLPSpanExporter(
             endpoint=endpoint, insecure=not endpoint.startswith("https://"), timeout=timeout_s
         )
-        self._waiting: queue.Queue[Request | None] = queue.Queue(_MOST_WAITING)
+        self._waiting: queue.Queue[Request | threading.Event] = queue.Queue(_MOST_WAITING)
+        self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 
@@ -48,24 +49,35 @@ class SpanSender:
         except queue.Full:
             self.counts["dropped"] += 1
 
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Send what waits at once, and wait for that. False where it takes too long."""
+        done = threading.Event()
+        try:
+            self._waiting.put(done, timeout=timeout_s)
+        except queue.Full:
+            return False
+        return done.wait(timeout_s)
+
     def close(self, timeout_s: float = 5.0) -> None:
         """Send what waits, as far as that is possible in time."""
         try:
-            self._waiting.put(None, timeout=timeout_s)
+            self._waiting.put(self._end, timeout=timeout_s)
         except queue.Full:
             self.counts["dropped"] += self._waiting.qsize()
         self._thread.join(timeout_s)
         self._exporter.shutdown()
 
     def _run(self) -> None:
-        ended = False
-        while not ended:
-            batch, ended = self._take()
+        mark: threading.Event | None = None
+        while mark is not self._end:
+            batch, mark = self._take()
             if batch:
                 self._send(batch)
+            if mark:
+                mark.set()
 
-    def _take(self) -> tuple[list[Request], bool]:
-        """What ended within half a second of the first, and whether this was all."""
+    def _take(self) -> tuple[list[Request], threading.Event | None]:
+        """What ended within half a second of the first, or before a mark; and the mark, to be set once it was sent."""
         batch: list[Request] = []
         deadline = None
         while len(batch) < _BATCH:
@@ -74,11 +86,11 @@ class SpanSender:
                 request = self._waiting.get(timeout=left)
             except queue.Empty:
                 break
-            if request is None:
-                return batch, True
+            if isinstance(request, threading.Event):
+                return batch, request
             batch.append(request)
             deadline = deadline or time.monotonic() + _EVERY_S
-        return batch, False
+        return batch, None
 
     def _send(self, batch: list[Request]) -> None:
         """In exports of some hundred spans: receivers take no message above 4 MB."""

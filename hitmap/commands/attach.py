@@ -12,11 +12,12 @@ from rich.console import Console
 
 from cachemodel.errors import UsageError, UserError
 from collector.attach import Attachment, AttachOptions, detect
-from collector.detection import Detection, base_url
+from collector.detection import Detection
 from collector.pipeline import Pipeline
 from collector.resume import Stored
 from hitmap.commands._collector_options import collector_options, store_config
 from hitmap.commands._detection_view import as_dict, table, unreachable
+from hitmap.commands._server_url import server_url
 from hitmap.commands._store_option import store_option
 from hitmap.config.model import OFF, CollectorConfig
 from hitmap.doors import Doors
@@ -28,7 +29,11 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)", re.DOTALL)
 @click.command()
 @click.argument("servers", nargs=-1, required=True, metavar="[NAME=]URL...")
 @click.option(
-    "--service", "services", multiple=True, metavar="[NAME=]SERVICE", help="The service.name in its spans."
+    "--service",
+    "services",
+    multiple=True,
+    metavar="[NAME=]SERVICE",
+    help="The service.name in its spans. Default: as the server says.",
 )
 @click.option(
     "--kv-events", multiple=True, metavar="[NAME=]ENDPOINT", help="Its KV events, as in --kv-events-config."
@@ -169,7 +174,7 @@ def server_names(servers: Sequence[str]) -> dict[str, str]:
     urls: dict[str, str] = {}
     for server in servers:
         named = _NAMED.fullmatch(server)
-        url = base_url(named[2] if named else server)
+        url = server_url(named[2] if named else server)
         name = named[1] if named else url.partition("://")[2]
         if url in urls.values():
             raise UsageError(f"{url} is given twice: everything it tells would count twice")
@@ -223,7 +228,7 @@ def detect_all(
             for name, url in urls.items()
         ]
         click.echo(json.dumps(told, indent=2))
-    else:
+    elif found:
         click.echo("\n\n".join("\n".join(table(name, detection)) for name, detection in found.items()))
     failures = list(failed.values())
     for failure in failures[1:]:

@@ -60,7 +60,7 @@ def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
         told += ["--kv-events", "tcp://127.0.0.1:*", "--kv-replay", "tcp://127.0.0.1:*"]
         with engine(home / "engine.log", told) as serving:
             detection = detect(serving.url, otlp=ground.otlp)
-            options = AttachOptions(server=SERVER, services=(SERVER,), log=log, interval_s=0.5)
+            options = AttachOptions(server=SERVER, log=log, interval_s=0.5)
             stored = Stored(lambda: connect(ground.dsn))
             with Attachment(detection, options, ground.pipeline.sink, stored):
                 with _Load(serving.url, log, PROBE_S + WARM_UP_S + 2 * seconds, console) as load:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from analysis.report.compare import compare_deploy
+from analysis.report.compare import compare, compare_deploy
 from analysis.report.metrics import METRICS
 from analysis.report.reader import Requests, counters, read
 from analysis.selection import Selection
@@ -43,8 +43,27 @@ def test_reading_from_the_store(db: Database) -> None:
     assert int(np.isnan(found.totals).sum()) == 1
     assert np.nansum(found.layers[:, -1]) == 3.0
     assert int(np.isnan(found.tokens["cached_tokens"]).sum()) == 4
-    with pytest.raises(UserError, match="no request matches 'y': the store has 6 requests of s"):
+    with pytest.raises(UserError, match=r"no request matches 'y': the store has 6 requests of s, [^;]*$"):
         read(db.client, Selection("y", "0", {}), METRICS["ttft"])
+
+
+def test_a_set_that_matches_nothing_tells_the_values_there_are(db: Database) -> None:
+    """Of the labels and columns that were asked for: the commonest, with how many requests have each."""
+    faults = ["layer=host,delay_ms=5"] * 3 + ["evict=0.5\x1b[31m"] * 2 + [f"f{n}" for n in range(9)]
+    rows = [
+        [START, "s", f"r{n}", n + 1, "m", {"fault": fault, "phase": "x"}] for n, fault in enumerate(faults)
+    ]
+    rows += [[START, "s", f"c{n}", n + 90, "m", {}] for n in range(1200)]
+    db.client.insert(
+        "requests", rows, column_names=["time", "server", "request_id", "span_id", "model", "labels"]
+    )
+    with pytest.raises(UserError) as raised:
+        compare(db.client, "fault=lose*, model=other", "fault=")
+    told = str(raised.value)
+    assert "; fault: none (1,200), layer=host,delay_ms=5 (3), evict=0.5" in told
+    assert told.endswith("f4 (1), and others; model: m (1,214)")
+    assert "phase" not in told
+    assert "\x1b" not in told
 
 
 def test_large_sets_are_thinned_evenly(db: Database) -> None:

@@ -156,10 +156,36 @@ def test_a_few_tokens_on_their_way_are_no_finding(bench: Bench) -> None:
     assert bench.find("counted-beyond-requests") == []
 
 
-def test_gone_kv_events(bench: Bench) -> None:
-    bench.put("s", KvEvents([[stored(1)], [stored(2)]], numbers=(0, 4)))
-    evidence = bench.only("kv-event-gaps").evidence
-    assert (evidence["gaps"], evidence["missing"]) == (1, 3)
+@pytest.mark.parametrize(
+    ("kind", "told", "said"),
+    [
+        (
+            "vllm",
+            "published to tcp://a:1, replay at tcp://a:2",
+            "its replay endpoint did not have them either",
+        ),
+        (
+            "engine",
+            "published to tcp://a:1, replay at tcp://a:2",
+            "its replay endpoint did not have them either",
+        ),
+        (
+            "vllm",
+            "published to tcp://a:1, without replay: what is lost stays lost",
+            "it tells of no replay endpoint",
+        ),
+    ],
+)
+def test_gone_kv_events(bench: Bench, kind: str, told: str, said: str) -> None:
+    signals = [("KV-cache events", True, told, "")]
+    bench.put("s", Server(kind, signals=signals), KvEvents([[stored(1)], [stored(2)]], numbers=(0, 4)))
+    finding = bench.only("kv-event-gaps")
+    assert sentence(finding).startswith("1 gap, 3 messages lost, the last at ")
+    assert sentence(finding).endswith(f" UTC; {said}")
+    assert "buffer_steps" in finding.rule.do
+    assert [cause.text.partition(":")[0] for cause in finding.causes] == (
+        ["the fault lose_events is injected"] if kind == "engine" else []
+    )
 
 
 def test_a_tier_that_evicts_and_does_not_say_so(bench: Bench) -> None:

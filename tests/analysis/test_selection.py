@@ -47,6 +47,12 @@ def test_windows_and_conditions_join() -> None:
     }
 
 
+def test_a_selection_names_the_texts_it_is_about() -> None:
+    assert parse("phase=a, server!=b, ttft_us>1, label.experiment=x, -1h/now").texts == (
+        *("phase", "server", "label.experiment"),
+    )
+
+
 def test_around_a_deployment() -> None:
     before, after = around(NOW, timedelta(hours=1), "v42")
     assert (before.name, after.name) == ("before v42", "after v42")
@@ -74,6 +80,12 @@ def test_around_a_deployment() -> None:
         ("-9999999d/now", "longer than anything is kept"),
         ("-99999999999d/now", "longer than anything is kept"),
         ("1) OR (1=1", "neither a window"),
+        (
+            "phase=layer=prefill,slowdown=3",
+            r"label 'slowdown'; .*; a comma ends a condition: .* phase=layer=prefill\*$",
+        ),
+        ("phase=a=b*, rest", r"'rest' is neither .*; a comma ends a condition: .* write phase=a=b\*$"),
+        ("phase=a,slowdown=3", r"labels here: experiment, phase$"),
     ],
 )
 def test_errors_name_the_term(text: str, words: str) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from collector.attach import detect
 from collector.detection import SERVICE_NAME, kv_addresses
-from tests.collector.servers import STUBS, Stub, lmcache
+from collector.fetch import get
+from tests.collector.servers import STUBS, Stub, engine, lmcache
+from tests.collector.support import text
 from tests.collector.test_attach import rows
 
 
@@ -38,3 +42,38 @@ def test_lmcache_is_a_connector_that_tells_for_itself() -> None:
     assert table["hits beyond the device (KV connector)"].seen is True
     assert table["time to load KV from host or disk"].flag == ""
     assert table["KV-cache events"].evidence.startswith("/kv_event_sources does not answer")
+
+
+@pytest.mark.parametrize(
+    ("sent", "failed", "seen", "evidence"),
+    [
+        (0, 0, True, "all layers; 0 sent so far"),
+        (5, 0, True, "all layers; 5 sent so far"),
+        (5, 3, True, "5 sent, 3 not taken"),
+        (0, 3, False, "nobody takes them at its --otlp address: 3 lost"),
+    ],
+)
+def test_spans_of_the_engine_that_nobody_takes(sent: int, failed: int, seen: bool, evidence: str) -> None:
+    with engine.new() as server:
+        body = (
+            get(f"{server.url}/metrics")
+            .body.decode()
+            .replace('outcome="sent"} 0', f'outcome="sent"}} {sent}')
+        )
+        server.answers["/metrics"] = text(body.replace('outcome="failed"} 0', f'outcome="failed"}} {failed}'))
+        row = rows(detect(server.url, service="mine"))["request spans (latency by layer)"]
+    assert (row.seen, row.evidence) == (seen, evidence)
+    assert row.flag == ("--otlp 127.0.0.1:4317" if failed else "")
+
+
+def test_an_engine_says_what_it_calls_itself() -> None:
+    with engine.new() as server:
+        detection = detect(server.url)
+        assert detection.service == "hitmap-engine"
+        assert len(detection.instance) == 36
+        for odd in ({}, {"service_name": 5, "service_instance_id": "x" * 300}, {"service_name": None}):
+            server.answers["/version"] = text(json.dumps(odd))
+            detection = detect(server.url)
+            assert (detection.service, detection.instance) == ("", "")
+    with engine.bare() as server:
+        assert rows(detect(server.url))["request spans (latency by layer)"].flag == "--otlp 127.0.0.1:4317"

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from cachemodel.errors import UserError
 from collector.dialects.vllm.detect import canonical_names
 from collector.fetch import FetchError, get
 from collector.scrape import Scraper, Target
 from collector.series import fingerprint
+from collector.source import ThreadSource
 from collector.spool import Spool
 from tests.collector.scraping import Rows, scraper
 from tests.collector.support import Answer, Server, cut, text, wait_until
@@ -157,6 +159,56 @@ def wait_for_more(server: Server, seen: int) -> bool:
     except AssertionError:
         return False
     return True
+
+
+def test_a_scrape_takes_no_thread_of_its_own(
+    server: Server, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be none left: the machine's limit is shared with whatever else runs on it."""
+    start, here = threading.Thread.start, threading.get_ident()
+
+    def none_left(thread: threading.Thread) -> None:
+        if threading.get_ident() == here:
+            raise RuntimeError("can't start new thread")
+        start(thread)  # the server's
+
+    server.answers["/metrics"] = text("a 1\n")
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    source = scraper(server, spool)
+    source.scrape()
+    assert source.status().state == "running"
+    with pytest.raises(UserError, match="metrics s: can't start new thread: raise the limit"):
+        source.start()
+    source.stop()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(24, "Too many open files"), RuntimeError("can't start new thread")]
+)
+def test_what_the_machine_refuses_is_one_line_and_tried_again(
+    error: Exception, spool: Spool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("collector.source._RETRY_S", 0.01)
+    refused = [error, error]
+
+    class Refused(ThreadSource):
+        def work(self) -> None:
+            if refused:
+                raise refused.pop()
+            self.tell("running", "after all")
+            self._stopping.wait()
+
+    source, seen = Refused("metrics s", spool), []
+    monkeypatch.setattr(source, "tell", lambda *told: seen.append(told) or ThreadSource.tell(source, *told))
+    source.start()
+    wait_until(lambda: source.status().detail == "after all")
+    source.stop()
+    assert seen[:2] == [("failing", f"{type(error).__name__}: {error}")] * 2
+    assert source.status().counts["errors"] == 2
+    assert [record.exc_info for record in caplog.records] == [None]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"metrics s: {type(error).__name__}: {error}"
+    ]
 
 
 @pytest.mark.parametrize("part", ["header", "body"])

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.spans import export_request
+from collector.aliases import alias
 from collector.landing import Landing
 from collector.pipeline import Pipeline
 from collector.sink import Entry
 from collector.spool import Spool
 from collector.tally import Tally
-from collector.writer import Writer
+from collector.writer import Flush, Writer
 from store.client import connect
 from tests.collector.writing import SOON, NoFinaliser, counts, eventually, samples, sealed, traces, writing
 from tests.conftest import Database
@@ -124,13 +125,28 @@ def test_a_token_whose_part_was_lost_is_not_trusted(db: Database, tmp_path: Path
 
 
 def test_kinds_that_keep_one_row_a_key_are_sent_again_without_counting(db: Database, tmp_path: Path) -> None:
-    alias = {"kind": "service.name", "alias": "a", "server": "s"}
+    row = {"kind": "service.name", "alias": "a", "server": "s"}
     spool = Spool(tmp_path)
-    batch = sealed(spool, Entry("aliases", json.dumps(alias).encode() + b"\n", 1))
+    batch = sealed(spool, Entry("aliases", json.dumps(row).encode() + b"\n", 1))
     Landing(db.client, "aliases").insert(batch, spool.payload(batch))
     with writing(spool, db.dsn):
         eventually(lambda: not spool.pending())
     assert db.client.query("SELECT alias, server FROM server_aliases FINAL").result_rows == [("a", "s")]
+
+
+def test_a_name_is_there_before_the_spans_that_came_with_it(db: Database, tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    finaliser = NoFinaliser()
+    flush = Flush(age_s=60)
+    running = Writer(spool, lambda: connect(db.dsn), Tally(), finaliser=lambda _: finaliser, flush=flush)
+    running.start()
+    spool.put([traces(1)])
+    spool.put([alias("service.name", "a", "s")])
+    eventually(lambda: list(spool.pending()) == ["traces"])
+    assert finaliser.told == [], "the spans wait for more"
+    assert db.client.query("SELECT alias, server FROM server_aliases FINAL").result_rows == [("a", "s")]
+    assert running.stop(20)
+    assert [kind for kind, _ in finaliser.told] == ["traces"]
 
 
 def test_a_store_that_is_away_fills_the_spool_and_empties_it_later(db: Database, tmp_path: Path) -> None:

@@ -158,10 +158,10 @@ def played(dsn: str, folder: Path, config: EngineConfig, drive: Callable[[Driver
     with ExitStack() as stack:
         pipeline = stack.enter_context(Pipeline(dsn, folder / "spool"))
         door = stack.enter_context(listening(pipeline.sink))
-        telemetry = TelemetryConfig(otlp=door.endpoint, service_name="engine", kv_events=ANY, kv_replay=ANY)
+        telemetry = TelemetryConfig(otlp=door.endpoint, kv_events=ANY, kv_replay=ANY)
         server = stack.enter_context(serving(config, telemetry))
         detection = detect(server.url, otlp=door.endpoint)
-        options = AttachOptions("e", services=("engine",), interval_s=0.1, log=log)
+        options = AttachOptions("e", interval_s=0.1, log=log)
         attachment = stack.enter_context(Attachment(detection, options, pipeline.sink))
         driver = Driver(server, log)
         drive(driver)

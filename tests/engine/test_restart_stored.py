@@ -37,13 +37,10 @@ def test_a_restart_is_in_the_events_and_takes_what_was_cached(db: Database, tmp_
     with ExitStack() as stack:
         pipeline = stack.enter_context(Pipeline(db.dsn, tmp_path / "spool"))
         door = stack.enter_context(listening(pipeline.sink))
-        process = Process(
-            *(tmp_path / "log", "--otlp", door.endpoint, "--service-name", "s"),
-            *("--kv-events", ANY, "--kv-replay", ANY),
-        )
+        process = Process(tmp_path / "log", "--otlp", door.endpoint, "--kv-events", ANY, "--kv-replay", ANY)
         stack.callback(process.popen.wait)
         stack.callback(process.popen.kill)
-        options = AttachOptions("e", services=("s",), interval_s=0.1)
+        options = AttachOptions("e", interval_s=0.1)
         attachment = stack.enter_context(Attachment(detect(process.url), options, pipeline.sink))
         events = next(source for source in attachment.sources if isinstance(source, KvSubscriber))
         ask(process)

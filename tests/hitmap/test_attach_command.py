@@ -79,6 +79,13 @@ def test_wrong_calls_end_with_one_line(arguments: list[str], code: int, message:
     assert "Traceback" not in err
 
 
+def test_where_no_server_answers_there_is_nothing_to_show() -> None:
+    process = hitmap("127.0.0.1:1", "--check")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert err.startswith("hitmap: http://127.0.0.1:1: Connection refused")
+
+
 def test_check_as_json(metrics: bytes) -> None:
     with vllm(metrics) as server:
         process = hitmap(f"blue={server.url}", "--check", "--json")

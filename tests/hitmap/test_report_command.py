@@ -89,7 +89,12 @@ def test_files(form: str, start: str, filled: Database, tmp_path: Path) -> None:
     ("arguments", "error", "words"),
     [
         (("--a", "phase=hot", "--b", "phase=cold"), UserError, "42 requests of vllm-a, 2026-11-29 12:00"),
-        (("--a", "phase=hot", "--b", "phase=cold"), UserError, "phases cold, warm"),
+        (("--a", "phase=hot", "--b", "phase=cold"), UserError, "UTC; phase: cold (28), warm (14)"),
+        (
+            ("--a", "phase=warm,arm=x*", "--b", "phase=cold"),
+            UsageError,
+            "have no column or label 'arm'; labels here: phase",
+        ),
         (("--a", "phse=warm", "--b", "phase=cold"), UsageError, "did you mean phase"),
         (
             (*PAIR, "--metric", "e2e"),

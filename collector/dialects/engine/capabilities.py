@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from collector.detection import SERVICE_NAME, Capability, KvSource, kv_addresses, receiver
+from collector.detection import Capability, KvSource, kv_addresses, receiver
 from collector.prometheus import Exposition
 
 _TRACES = "hitmap_engine_traces_total"
@@ -36,12 +36,15 @@ def capabilities(
 def _spans(url: str, otlp: str, exposition: Exposition) -> Capability:
     signal = "request spans (latency by layer)"
     sent = {dict(s.labels).get("outcome"): s.value for s in exposition.samples if s.name == _TRACES}
-    flag = f"--otlp {receiver(url, otlp)}, with {SERVICE_NAME} in its environment"
+    flag = f"--otlp {receiver(url, otlp)}"
     if not sent:
         return Capability(signal, False, "it was started without --otlp", flag)
-    if lost := sent.get("failed", 0) + sent.get("dropped", 0):
-        return Capability(signal, True, f"{sent.get('sent', 0):,.0f} sent, {lost:,.0f} not taken", flag)
-    return Capability(signal, True, f"all layers; {sent.get('sent', 0):,.0f} sent so far")
+    taken, lost = sent.get("sent", 0), sent.get("failed", 0) + sent.get("dropped", 0)
+    if lost and not taken:
+        return Capability(signal, False, f"nobody takes them at its --otlp address: {lost:,.0f} lost", flag)
+    if lost:
+        return Capability(signal, True, f"{taken:,.0f} sent, {lost:,.0f} not taken", flag)
+    return Capability(signal, True, f"all layers; {taken:,.0f} sent so far")
 
 
 def _prefix_cache(info: Mapping[str, str]) -> Capability:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
-from collector.detection import Detection, KvSource, Probe
+from collector.detection import Detection, Door, KvSource, Probe
 from collector.dialects.engine.capabilities import capabilities
+from collector.dialects.engine.instance import Instance, identity
 from collector.dialects.engine.metrics import METRICS
 from collector.metric import Metric, notes, resolve
 from collector.prometheus import parse
@@ -28,6 +30,7 @@ def detect(probe: Probe, otlp: str) -> Detection | None:
         return None
     version = info.get("version", "")
     kv_sources = _kv_sources(probe.json("/kv_event_sources"))
+    service, instance = identity(probe.json("/version"))
     metrics = {metric.name for metric in canonical_names(families).values()}
     return Detection(
         url=probe.url,
@@ -40,6 +43,9 @@ def detect(probe: Probe, otlp: str) -> Detection | None:
         kv_sources=kv_sources,
         metrics_url=f"{probe.url}/metrics",
         resolve=canonical_names,
+        doors=(Door("instance", partial(Instance, probe.url, instance)),),
+        service=service,
+        instance=instance,
     )
 
 

@@ -85,9 +85,13 @@ METRICS: tuple[Metric, ...] = (
     _m("kv_load.bytes", "counter", "bytes", "Loaded to the device, by tier", "kv_loaded_bytes"),
     _m("kv_load.failed_blocks", "counter", "blocks", "Could not be loaded", "kv_load_failures"),
     _m("kv_load.lost_tokens", "counter", "tokens", "Found in a tier, and not loaded", "kv_lost_tokens"),
+    _m(
+        "kv_disk.failures", "counter", "calls", "Reads and writes of the disk that failed", "kv_disk_failures"
+    ),
     _m("kv_move.bytes", "counter", "bytes", "Came to a tier from another", "kv_moved_bytes"),
     _m("kv_gather.bytes", "counter", "bytes", "Copied to be read: scattered blocks", "kv_gathered_bytes"),
     _m("kv_cache.evicted_blocks", "counter", "blocks", "Left a tier for want of room", "kv_evicted_blocks"),
+    _m("kv_cache.dropped_blocks", "counter", "blocks", "Evicted, and kept nowhere", "kv_dropped_blocks"),
     _m("kv_cache.blocks", "gauge", "blocks", "In all, by tier", "kv_blocks"),
     _m("kv_cache.used_blocks", "gauge", "blocks", "Held by requests", "kv_used_blocks"),
     _m("kv_cache.cached_blocks", "gauge", "blocks", "That can be found, held or not", "kv_cached_blocks"),

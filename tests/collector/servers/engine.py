@@ -25,7 +25,11 @@ def bare() -> Server:
 def _server(telemetry: Telemetry) -> Server:
     answers = {"/metrics": text(telemetry.exposition())}
     models = {"object": "list", "data": [{"id": "demo", "object": "model", "owned_by": "hitmap"}]}
-    for path, page in (("/v1/models", models), ("/kv_event_sources", telemetry.kv_event_sources())):
+    names = {"service_name": telemetry.service_name, "service_instance_id": telemetry.instance_id}
+    for path, page in (
+        *(("/v1/models", models), ("/kv_event_sources", telemetry.kv_event_sources())),
+        ("/version", {"version": "0", **names}),
+    ):
         answers[path] = text(json.dumps(page), content_type="application/json")
     telemetry.close()
     return Server(answers)
