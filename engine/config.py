@@ -10,13 +10,14 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """model: "demo" (seeded random weights, own tokenizer) or a folder with config.json, safetensors and
-    tokenizer.json. dtype: float32 or bfloat16. device: cpu or cuda. seed: of random weights.
+    tokenizer.json. served_model_name: what clients call it, empty for what `model` says. dtype: float32 or bfloat16.
+    device: cpu or cuda. seed: of random weights. max_model_len: tokens of a prompt and its answer together at most.
     block_size: tokens a block. device_blocks, host_blocks, disk_blocks: capacity of the tiers, 0 for no such tier.
-    disk_path: folder of the disk tier, None for a temporary one.
+    disk_path: folder of the disk tier, None for a temporary one. prefix_caching: whether KV is used again.
     max_num_batched_tokens: tokens a step computes at most, prompt and decode together: longer prompts go in chunks.
     max_num_seqs: requests that run at once. max_waiting: requests that may queue before others are refused.
     max_load_blocks: blocks a step moves from the host to the device at most, so that loading does not stop decoding.
-    hash_seed: PYTHONHASHSEED of vLLM's block-hash law; None for a random one.
+    hash_seed: PYTHONHASHSEED of vLLM's block-hash law, "random" for another one each time.
     threads: of torch, 0 for its own choice.
     """
 
@@ -36,5 +37,5 @@ class EngineConfig:
     max_num_seqs: int = 16
     max_waiting: int = 4096
     max_load_blocks: int = 64
-    hash_seed: str | None = "0"
+    hash_seed: str = "0"
     threads: int = 0

@@ -121,17 +121,20 @@ class EngineServer:
         self._hurry.set()
 
 
-def serve(options: ServeOptions, ready: Callable[[EngineServer], None]) -> bool:
+def serve(options: ServeOptions, ready: Callable[[EngineServer], None], stopping: Callable[[], None]) -> bool:
     """Serve until SIGINT or SIGTERM; whether somebody asked for a restart, which is the caller's to do.
 
-    ready: called once it serves. Raises UserError where it cannot.
+    ready: called once it serves; stopping: at the first of those signals. Raises UserError where it cannot.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.ERROR)
+    logging.getLogger("engine").setLevel(logging.WARNING)
     allow_connections()
-    return asyncio.run(_serve(options, ready))
+    return asyncio.run(_serve(options, ready, stopping))
 
 
-async def _serve(options: ServeOptions, ready: Callable[[EngineServer], None]) -> bool:
+async def _serve(
+    options: ServeOptions, ready: Callable[[EngineServer], None], stopping: Callable[[], None]
+) -> bool:
     ending, restarts = asyncio.Event(), False
 
     def restart() -> None:
@@ -142,6 +145,8 @@ async def _serve(options: ServeOptions, ready: Callable[[EngineServer], None]) -
     def stop() -> None:
         if ending.is_set():
             server.hurry()
+        else:
+            stopping()
         ending.set()
 
     server = EngineServer(options, restart)

@@ -35,13 +35,13 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """A second of wall time. hit_share: of the prompt tokens, those that were cached, 0 to 1."""
+    """cached_share: of the prompt tokens, those that were cached, 0 to 1."""
 
     mix: Mix
-    requests: Spread
-    prompt_tokens: Spread
-    generated_tokens: Spread
-    hit_share: Spread
+    requests_per_s: Spread
+    prompt_tokens_per_s: Spread
+    generated_tokens_per_s: Spread
+    cached_share: Spread
 
 
 def mix_for(config: EngineConfig, requests: int) -> Mix:

@@ -34,21 +34,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Shares, 0.01 for one percent.
+    """Shares, 0.01 for one percent. The last span was sent when a run with telemetry ends.
 
-    throughput: requests a second lost; below 0 where telemetry was faster, which is the machine's noise. noise: how far
-    two runs without telemetry are apart. cpu: CPU time of telemetry's
-    calls and threads, of all that the process took; gRPC's own threads are not in it.
+    lost_share: requests a second lost; below 0 where telemetry was faster, which is the machine's noise. noise_share:
+    how far two runs without telemetry are apart. cpu_share: CPU time of telemetry's calls and threads, of all that the
+    process took; gRPC's own threads are not in it.
     """
 
-    throughput: Spread
-    noise: Spread
-    cpu: Spread
+    lost_share: Spread
+    noise_share: Spread
+    cpu_share: Spread
 
     @property
     def resolution(self) -> float:
         """About what the median of all rounds cannot tell from nothing."""
-        return self.noise.median / math.sqrt(self.noise.rounds)
+        return self.noise_share.median / math.sqrt(self.noise_share.rounds)
 
 
 class _Clocked:
@@ -70,6 +70,11 @@ class _Clocked:
 
     def kv_events(self, events: Sequence[Event]) -> None:
         self._clock(self._telemetry.kv_events, events)
+
+    def finish(self) -> None:
+        """Send the last spans. Raises RuntimeError where the receiver does not take them."""
+        if not self._telemetry.flush():
+            raise RuntimeError("the receiver of spans is stuck")
 
     def cpu_s(self) -> float:
         """So far."""
@@ -97,10 +102,10 @@ def measure_overhead(
         for number in range(-1, rounds):  # the first warms up
             wall_s, cpu_s, own_s = {}, {}, telemetry.cpu_s()
             for name in _ORDERS[number % len(_ORDERS)]:
-                running = told if name == "told" else silent
+                running, finish = (told, telemetry.finish) if name == "told" else (silent, None)
                 running.engine.reset_prefix_cache()
                 gc.collect()
-                wall_s[name], cpu_s[name], _ = timed_s(running, mix.draw(running, number))
+                wall_s[name], cpu_s[name], _ = timed_s(running, mix.draw(running, number), finish)
             if number >= 0:
                 # Two runs without telemetry are two chances to be quick: each is compared on its own.
                 losses += [1 - wall_s[name] / wall_s["told"] for name in ("silent", "again")]

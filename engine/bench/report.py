@@ -15,20 +15,22 @@ from rich.table import Table
 from engine.bench.mix import Throughput
 from engine.bench.overhead import GOAL, Overhead
 from engine.bench.running import Spread
-from engine.bench.tiers import Tiers
+from engine.bench.tiers import SOURCES, Tiers
 from engine.config import EngineConfig
 from engine.model.load import Loaded
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it, with what it was measured on. parameters: of the model; kv_bytes: a token's."""
+    """All of it, with what it was measured on. parameters: of the model. device: cpu, or the GPU's name. machine: the
+    kind of processor."""
 
     model: str
     parameters: int
-    kv_bytes: int
+    kv_bytes_per_token: int
     dtype: str
     device: str
+    machine: str
     cores: int
     threads: int
     torch: str
@@ -44,17 +46,18 @@ class Report:
         tensors = [weights.embedding, weights.norm, weights.head]
         for layer in weights.layers:
             tensors += [getattr(layer, name) for name in layer.__slots__]
-        device = torch.cuda.get_device_name() if config.device == "cuda" else platform.machine()
+        device = torch.cuda.get_device_name() if config.device == "cuda" else config.device
         return cls(
             model=loaded.tokenizer.name,
             parameters=sum(tensor.numel() for tensor in tensors),
-            kv_bytes=2
+            kv_bytes_per_token=2
             * model.num_hidden_layers
             * model.num_key_value_heads
             * model.head_dim
             * weights.embedding.element_size(),
             dtype=config.dtype,
             device=device,
+            machine=platform.machine(),
             cores=len(os.sched_getaffinity(0)),
             threads=torch.get_num_threads(),
             torch=torch.__version__,
@@ -67,20 +70,24 @@ class Report:
 def as_json_text(report: Report) -> str:
     """The report as one JSON object."""
     told: dict[str, Any] = asdict(report)
-    told["overhead"]["goal"] = GOAL
+    told["overhead"]["goal_share"] = GOAL
     return json.dumps(told, indent=2)
 
 
 def print_report(report: Report, console: Console) -> None:
     """The report as tables."""
     console.print(
-        f"{report.model}: {report.parameters / 1e6:.1f} M parameters, {report.dtype}, {report.kv_bytes} bytes of KV"
-        f" a token; {report.device}, {report.cores} cores, {report.threads} threads, torch {report.torch}",
+        f"{report.model}: {report.parameters / 1e6:.1f} M parameters, {report.dtype},"
+        f" {report.kv_bytes_per_token} bytes of KV a token;"
+        f" {report.device}, {report.machine}, {report.cores} cores, {report.threads} threads, torch {report.torch}",
         soft_wrap=True,
     )
     console.print("Medians, with the lowest and the highest of all rounds.")
     _print(console, "Time to first token, ms, by where the prompt's KV is", _tiers(report.tiers))
-    for tier, tokens in (("host", report.tiers.break_even_host), ("disk", report.tiers.break_even_remote)):
+    for tier, tokens in (
+        ("host", report.tiers.break_even_host_tokens),
+        ("disk", report.tiers.break_even_disk_tokens),
+    ):
         console.print(f"  loading from the {tier} {_break_even(report.tiers, tokens)}")
     mix = report.throughput.mix
     title = (
@@ -98,10 +105,9 @@ def _print(console: Console, title: str, table: Table) -> None:
 
 
 def _tiers(tiers: Tiers) -> Table:
-    table = _table("prompt tokens", "computed", "device hit", "host load", "disk load")
+    table = _table("prompt tokens", *SOURCES)
     for point in tiers.lengths:
-        sources = (point.cold, point.device, point.host, point.remote)
-        table.add_row(f"  {point.tokens:,}", *(_text(source) for source in sources))
+        table.add_row(f"  {point.tokens:,}", *(_text(point.ms(source)) for source in SOURCES))
     return table
 
 
@@ -116,18 +122,18 @@ def _break_even(tiers: Tiers, tokens: float | None) -> str:
 
 def _throughput(throughput: Throughput) -> Table:
     table = _table("a second", "")
-    table.add_row("  requests", _text(throughput.requests))
-    table.add_row("  prompt tokens", _text(throughput.prompt_tokens))
-    table.add_row("  generated tokens", _text(throughput.generated_tokens))
-    table.add_row("  prompt tokens cached, %", _text(throughput.hit_share, 100))
+    table.add_row("  requests", _text(throughput.requests_per_s))
+    table.add_row("  prompt tokens", _text(throughput.prompt_tokens_per_s))
+    table.add_row("  generated tokens", _text(throughput.generated_tokens_per_s))
+    table.add_row("  prompt tokens cached, %", _text(throughput.cached_share, 100))
     return table
 
 
 def _overhead(overhead: Overhead) -> Table:
     table = _table("%", "")
-    table.add_row("  throughput lost", _text(overhead.throughput, 100))
-    table.add_row("  off and off apart", _text(overhead.noise, 100))
-    table.add_row("  CPU time that is telemetry's", _text(overhead.cpu, 100))
+    table.add_row("  throughput lost", _text(overhead.lost_share, 100))
+    table.add_row("  off and off apart", _text(overhead.noise_share, 100))
+    table.add_row("  CPU time that is telemetry's", _text(overhead.cpu_share, 100))
     return table
 
 
@@ -135,7 +141,7 @@ def _verdict(overhead: Overhead) -> str:
     goal = f"goal, below {GOAL:.0%} of throughput:"
     if overhead.resolution >= GOAL:
         return f"{goal} this machine is too noisy to tell"
-    return f"{goal} {'reached' if overhead.throughput.median < GOAL else 'missed'}"
+    return f"{goal} {'reached' if overhead.lost_share.median < GOAL else 'missed'}"
 
 
 def _table(first: str, *others: str) -> Table:

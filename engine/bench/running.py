@@ -7,7 +7,7 @@ import queue
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -93,8 +93,13 @@ def ttft_ms(request: Request) -> float:
     return (request.first_token_ns - request.timeline.start_ns) / 1e6
 
 
-def timed_s(running: Running, mix: Sequence[Asked]) -> tuple[float, float, list[Request]]:
-    """Play a mix: seconds of wall time, CPU seconds of the whole process, the requests."""
+def timed_s(
+    running: Running, mix: Sequence[Asked], finish: Callable[[], None] | None = None
+) -> tuple[float, float, list[Request]]:
+    """Play a mix: seconds of wall time, CPU seconds of the whole process, the requests. finish: work that is left when
+    they have ended, and counts."""
     wall, cpu = time.perf_counter(), time.process_time()
     requests = running.play(mix)
+    if finish:
+        finish()
     return time.perf_counter() - wall, time.process_time() - cpu, requests

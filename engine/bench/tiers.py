@@ -1,4 +1,4 @@
-"""Is it faster to have KV or to compute it? Time to first token by prompt length, cold and from each tier."""
+"""Is it faster to have KV or to compute it? Time to first token by prompt length, computed and from each tier."""
 
 from __future__ import annotations
 
@@ -16,31 +16,38 @@ from engine.config import EngineConfig
 from engine.model.load import Loaded
 
 _LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+SOURCES = ("computed", "device", "host", "disk")
 
 
 @dataclass(frozen=True, slots=True)
 class AtLength:
     """Milliseconds to the first token of a prompt of `tokens` random tokens, alone on the engine.
 
-    cold: all computed. device, host, remote: a prompt that was computed before, its KV in that tier; the last one to
-    `block_size` tokens are computed in any case. The disk's reads come from the page cache where that holds them.
+    computed_ms: all of it. device_ms, host_ms, disk_ms: a prompt that was computed before, its KV in that tier; the
+    last one to `block_size` tokens are computed in any case. The disk's reads come from the page cache where that holds
+    them.
     """
 
     tokens: int
-    cold: Spread
-    device: Spread
-    host: Spread
-    remote: Spread
+    computed_ms: Spread
+    device_ms: Spread
+    host_ms: Spread
+    disk_ms: Spread
+
+    def ms(self, source: str) -> Spread:
+        """By name: computed, device, host or disk."""
+        spread: Spread = getattr(self, f"{source}_ms")
+        return spread
 
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """break_even_host, break_even_remote: prompt length in tokens from which loading beats computing, on the line
+    """break_even_host_tokens, break_even_disk_tokens: prompt length from which loading beats computing, on the line
     between the two lengths around it; the shortest length measured where it does so there; None where it never does."""
 
     lengths: tuple[AtLength, ...]
-    break_even_host: float | None
-    break_even_remote: float | None
+    break_even_host_tokens: float | None
+    break_even_disk_tokens: float | None
 
 
 def lengths_for(config: EngineConfig, longest: int) -> tuple[int, ...]:
@@ -54,7 +61,7 @@ def lengths_for(config: EngineConfig, longest: int) -> tuple[int, ...]:
 def measure_tiers(
     config: EngineConfig, loaded: Loaded, lengths: Sequence[int], rounds: int, progress: Progress
 ) -> Tiers:
-    """Each round asks for every length cold, again, and after its KV was evicted to the host and to the disk."""
+    """Each round asks for every length new, again, and after its KV was evicted to the host and to the disk."""
     blocks = 2 * (-(-max(lengths) // config.block_size) + 2)
     host = replace(config, host_blocks=blocks, disk_blocks=0)
     disk = replace(config, host_blocks=0, disk_blocks=blocks)
@@ -65,30 +72,30 @@ def measure_tiers(
             for length in lengths if number >= 0 else lengths[:1]:
                 rnd = random.Random(f"{number}/{length}")  # noqa: S311 - text to compute, not secrets
                 told = _one(with_host, "host", length, rnd)
-                told["remote"] = _one(with_disk, "remote", length, rnd)["remote"]
+                told["disk"] = _one(with_disk, "disk", length, rnd)["disk"]
                 if number >= 0:
                     progress.advance(task)
                     for source, ms in told.items():
                         found[length][source].append(ms)
     points = tuple(
-        AtLength(length, **{source: Spread.of(ms) for source, ms in found[length].items()})
+        AtLength(length, **{f"{source}_ms": Spread.of(ms) for source, ms in found[length].items()})
         for length in lengths
     )
-    return Tiers(points, break_even(points, "host"), break_even(points, "remote"))
+    return Tiers(points, break_even(points, "host"), break_even(points, "disk"))
 
 
 def _one(running: Running, tier: str, length: int, rnd: random.Random) -> dict[str, float]:
-    """A prompt's way down: milliseconds cold, from the device, and from the tier below."""
+    """A prompt's way down: milliseconds to compute it, from the device, and from the tier below."""
     running.engine.reset_prefix_cache()
     prompt, last = running.tokens(length, rnd), running.tokens(2 * running.engine.config.block_size, rnd)
-    told = {"cold": ttft_ms(running.serve(prompt)), "device": ttft_ms(running.serve(prompt))}
+    told = {"computed": ttft_ms(running.serve(prompt)), "device": ttft_ms(running.serve(prompt))}
     running.serve(last)
     storm = running.faults.add("evict=1")
     running.serve([0])
     running.faults.remove(storm.id)
     running.serve(last)  # what left the device last: once it is back, the disk has no more to write
     request = running.serve(prompt)
-    if not getattr(request.sources, tier):
+    if not (request.sources.host if tier == "host" else request.sources.remote):
         raise RuntimeError(f"a prompt of {length} tokens was not loaded from its tier: {request.sources}")
     told[tier] = ttft_ms(request)
     return told
@@ -97,7 +104,7 @@ def _one(running: Running, tier: str, length: int, rnd: random.Random) -> dict[s
 def break_even(points: Sequence[AtLength], tier: str) -> float | None:
     """Where loading from a tier begins to beat computing, for good."""
     gains: list[tuple[float, float]] = [
-        (point.tokens, point.cold.median - getattr(point, tier).median) for point in points
+        (point.tokens, point.ms("computed").median - point.ms(tier).median) for point in points
     ]
     if gains[-1][1] <= 0:
         return None

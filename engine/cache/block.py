@@ -105,7 +105,6 @@ class Match:
 
     blocks: list[CachedBlock]
     digests: list[bytes]
-    prompt_tokens: int
     salt: str
     tokens: TierTokens = field(default_factory=TierTokens)
 

@@ -7,6 +7,7 @@ itself off. Nothing here raises once the file is open.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import queue
@@ -22,6 +23,7 @@ import torch
 from cachemodel.errors import UserError
 from engine.cache.block import CachedBlock
 
+_log = logging.getLogger(__name__)
 MAX_WAITING_BYTES = 64 << 20
 """KV that waits to be written; more is dropped."""
 MIN_WAITING_BLOCKS = 4
@@ -163,7 +165,9 @@ class DiskTier:
         self.failures += 1
         self.error = str(error)
         self._in_a_row += 1
-        self.off = self.off or self._in_a_row >= MAX_FAILURES
+        if self._in_a_row >= MAX_FAILURES and not self.off:
+            self.off = True
+            _log.warning("the disk tier is off after %d failures in a row: %s", MAX_FAILURES, self.error)
 
 
 def _bytes(kv: torch.Tensor) -> memoryview:

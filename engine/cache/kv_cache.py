@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from cachemodel.blocks import attainable_tokens, vllm_root
 from cachemodel.kv_events import Event
 from cachemodel.layers import Tier
-from engine.cache.block import TIERS, CachedBlock, Level, Match, Table, TierTokens
+from engine.cache.block import CachedBlock, Level, Match, Table, TierTokens
 from engine.cache.check import check
 from engine.cache.events import EventLog
 from engine.cache.index import PrefixIndex
@@ -54,7 +54,7 @@ class KVCache:
 
     def __init__(self, model: ModelConfig, config: EngineConfig, *, poison: bool = False) -> None:
         self.block_size, self._caching = config.block_size, config.prefix_caching
-        root = os.urandom(32) if config.hash_seed is None else vllm_root(config.hash_seed)
+        root = os.urandom(32) if config.hash_seed == "random" else vllm_root(config.hash_seed)
         self._events = EventLog(config.block_size)
         self.index = PrefixIndex(root, self._events)
         self.tiers = Tiers(model, config, self.index, poison=poison)
@@ -73,7 +73,7 @@ class KVCache:
             blocks = self.index.find(contents[: attainable_tokens(len(tokens), size) // size], salt)
         for block in blocks:
             self.index.hold(block)
-        match = Match(blocks, self.index.digests(blocks, contents, salt), len(tokens), salt)
+        match = Match(blocks, self.index.digests(blocks, contents, salt), salt)
         match.tokens = self._tokens(blocks)
         self.matches.add(match)
         return match
@@ -96,8 +96,6 @@ class KVCache:
         match.blocks = []
         self.matches.discard(match)
         self.tables.add(table)
-        self.tiers.counts.queries += match.prompt_tokens
-        self._count_hits(levels[:shared])
         return table
 
     def drop(self, match: Match) -> None:
@@ -109,15 +107,16 @@ class KVCache:
     def load(self, table: Table, max_blocks: int) -> Loaded:
         """Move up to `max_blocks` of a table's match to the device, as far as they are at hand.
 
+        All come from the tier that it waits for now; the next tier is another call's, so that its time is told apart.
+
         A block that another request brought there in the meantime is shared. One that cannot be read ends the match:
         `loading` is None then, `lost` says what is missing.
         """
         self.tiers.poll()
-        loaded = Loaded()
-        while table.loading:
+        loaded, tier = Loaded(), table.loading
+        while tier and table.loading is tier:
             block, own = table.held[table.shared], table.blocks[table.shared]
             if block.level is not Level.DEVICE and not block.lost:
-                tier = TIERS[block.level]
                 if loaded.total == max_blocks:
                     break
                 if self.tiers.promote(block, own):
@@ -129,7 +128,6 @@ class KVCache:
                 break
             if block.slot != own:
                 self._share(table, table.shared, block)
-            self._count_hits(table.sources[table.shared : table.shared + 1])
             table.shared += 1
             table.ready += self.block_size
         self._read_ahead(table)
@@ -208,7 +206,7 @@ class KVCache:
             capacity = 0 if disk.off else disk.capacity
             by_tier[Tier.REMOTE] = TierStats(capacity, held[Level.DISK], cached[Level.DISK])
             tiers.counts.disk_failures = disk.failures
-        return CacheStats(by_tier, deepcopy(tiers.counts), disk.error if disk else "")
+        return CacheStats(by_tier, deepcopy(tiers.counts))
 
     def close(self) -> None:
         """End the disk's thread and give its space back."""
@@ -224,10 +222,6 @@ class KVCache:
         levels = [block.level for block in blocks]
         size = self.block_size
         return TierTokens(*(size * levels.count(level) for level in (Level.DEVICE, Level.HOST, Level.DISK)))
-
-    def _count_hits(self, levels: Sequence[Level]) -> None:
-        for level in levels:
-            self.tiers.counts.hits[TIERS[level]] += self.block_size
 
     def _let_go(self, blocks: Sequence[CachedBlock]) -> None:
         for block in reversed(blocks):

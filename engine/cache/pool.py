@@ -9,8 +9,7 @@ import torch
 from cachemodel.errors import UserError
 from engine.config import EngineConfig
 from engine.model.config import ModelConfig
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+from engine.model.load import DTYPES
 
 
 def block_shape(model: ModelConfig, config: EngineConfig) -> tuple[int, int, int, int, int]:

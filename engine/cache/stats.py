@@ -16,18 +16,13 @@ def _by_tier() -> Counter[str]:
 class Counts:
     """Since the start. By tier, as text.
 
-    queries: prompt tokens of tables opened. hits: those of them whose KV was there or came, by the tier that had it
-    when the table was opened. load_failures: matches cut short at a block that could not be read. lost: their tokens
-    from there on. evictions: blocks that left this tier for want of room. demotions: evicted blocks that came to this
-    tier. dropped: evicted blocks that left this tier for none. disk_failures: reads and writes that failed.
-    moved_bytes: KV that came to this tier from another.
+    load_failures: matches cut short at a block that could not be read. lost: their tokens from there on. evictions:
+    blocks that left this tier for want of room. dropped: those of them that went to no other. disk_failures: reads and
+    writes that failed. moved_bytes: KV that came to this tier from another.
     """
 
-    queries: int = 0
-    hits: Counter[str] = field(default_factory=_by_tier)
     lost: int = 0
     evictions: Counter[str] = field(default_factory=_by_tier)
-    demotions: Counter[str] = field(default_factory=_by_tier)
     dropped: Counter[str] = field(default_factory=_by_tier)
     load_failures: int = 0
     disk_failures: int = 0
@@ -45,8 +40,7 @@ class TierStats:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """tiers: those there are, fastest first. disk_error: why the disk tier failed last, empty where it did not."""
+    """tiers: those there are, fastest first."""
 
     tiers: dict[Tier, TierStats]
     counts: Counts
-    disk_error: str = ""

@@ -15,10 +15,11 @@ from engine.cache.block import TIERS, CachedBlock, Level
 from engine.cache.disk import DiskTier, Read
 from engine.cache.host import HostTier
 from engine.cache.index import PrefixIndex
-from engine.cache.pool import DTYPES, DevicePool, block_shape
+from engine.cache.pool import DevicePool, block_shape
 from engine.cache.stats import Counts
 from engine.config import EngineConfig
 from engine.model.config import ModelConfig
+from engine.model.load import DTYPES
 
 MAX_READS = 32
 """Blocks that are read from the disk at a time or wait to be moved on."""
@@ -83,7 +84,6 @@ class Tiers:
             return False
         self.host.kv[slot].copy_(self.pool.block(block.slot))
         self._settle(block, Level.HOST, slot)
-        self.counts.demotions[TIERS[Level.HOST]] += 1
         self.counts.moved_bytes[TIERS[Level.HOST]] += self.block_bytes
         return True
 
@@ -98,7 +98,6 @@ class Tiers:
             return False
         self.disk.write(slot, self._copy(block), block)
         self._settle(block, Level.DISK, slot)
-        self.counts.demotions[TIERS[Level.DISK]] += 1
         self.counts.moved_bytes[TIERS[Level.DISK]] += self.block_bytes
         return True
 

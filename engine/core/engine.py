@@ -7,6 +7,7 @@ front end has handed over the last byte (`finished`), and its timeline is closed
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from engine.model.sampling import Sampler
 from engine.observer import Observer, Silent
 from engine.request import FinishReason, Request, Sink
 
+_log = logging.getLogger(__name__)
 _COUNTED_S = 0.05  # between two counts while the core is busy
 
 
@@ -115,16 +117,13 @@ class Engine:
             request.timeline.enter("queue", now_ns())
             self._post(lambda: self._stepper.add(sequence))
 
-    def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORT) -> None:
-        """End a request early; its sink gets the reason. STOP is for a stop string that the front end found.
-
-        Nothing where it has ended.
-        """
+    def abort(self, request_id: str) -> None:
+        """End a request early; its sink is told. Nothing where it has ended."""
         with self._wake:
             entry = self._open.get(request_id)
             if entry is not None and not entry.computed:
                 sequence = entry.sequence
-                self._post(lambda: self._stepper.end(sequence, reason))
+                self._post(lambda: self._stepper.end(sequence, FinishReason.ABORT))
 
     def finished(self, request: Request) -> None:
         """The last byte of a request was handed over, or nobody wants it any more: then it is aborted as well.
@@ -141,6 +140,11 @@ class Engine:
                 return
             del self._open[request.request_id]
         self._close(request)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the core's thread runs, and so takes requests and answers them."""
+        return self._thread.is_alive()
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached prefixes and return when that is done. Raises EngineFailed where no engine runs."""
@@ -180,7 +184,7 @@ class Engine:
             )
         limit = self.faults.device_blocks()
         pool = config.device_blocks if limit is None else min(limit, config.device_blocks)
-        blocks = -(-(tokens - 1) // config.block_size)  # the last token's KV is never needed
+        blocks = _blocks_for(tokens, config.block_size)
         if blocks > pool:
             raise RequestError(
                 f"prompt and max_tokens need {blocks} KV blocks of {config.block_size} tokens, the device has {pool}; "
@@ -218,14 +222,18 @@ class Engine:
 
     def _run(self) -> None:
         wait_s: float | None = None
-        while True:
-            self._take_calls(wait_s)
-            if self._stopping:
-                break
-            wait_s = self._stepper.step()
-            if wait_s != 0.0 or time.monotonic() >= self._count_at:
-                tell(self._count)
-        self._end()
+        try:
+            while True:
+                self._take_calls(wait_s)
+                if self._stopping:
+                    break
+                wait_s = self._stepper.step()
+                if wait_s != 0.0 or time.monotonic() >= self._count_at:
+                    tell(self._count)
+        finally:  # whatever ended it, nobody waits for a core that is gone
+            with self._wake:
+                self._stopping = True
+            self._end()
 
     def _count(self) -> None:
         self._stats = self._stepper.stats()
@@ -247,7 +255,7 @@ class Engine:
 
 
 def _check(config: EngineConfig) -> None:
-    """Raise UserError for settings that contradict each other."""
+    """Raise UserError for settings that contradict each other; warn of those that do less than they say."""
     for name in (
         "block_size",
         "device_blocks",
@@ -263,3 +271,17 @@ def _check(config: EngineConfig) -> None:
             f"max_num_batched_tokens ({config.max_num_batched_tokens}) must be at least max_num_seqs "
             f"({config.max_num_seqs}): every running request may need one token of a step"
         )
+    needed = _blocks_for(config.max_model_len, config.block_size)
+    if needed > config.device_blocks:
+        _log.warning(
+            "device_blocks is %d: requests of more than %d tokens are refused; for max_model_len (%d) it takes %d",
+            config.device_blocks,
+            config.device_blocks * config.block_size + 1,
+            config.max_model_len,
+            needed,
+        )
+
+
+def _blocks_for(tokens: int, block_size: int) -> int:
+    """Of a request: the last token's KV is never needed."""
+    return -(-(tokens - 1) // block_size)

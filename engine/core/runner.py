@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from engine.core.scheduler import Plan, Work
+from engine.core.sequence import Sequence
 from engine.faults import Faults, Fired
 from engine.model.batch import Batch, Chunk
 
@@ -67,6 +68,7 @@ class Runner:
         A slowdown is one of the whole pass, since a pass is one: the largest counts.
         """
         delay_ns, slowest = 0, 1.0
+        struck: list[tuple[Sequence, Fired, int]] = []
         passages = [[work] for work in plan.prefills]
         if plan.decodes:
             passages.append(plan.decodes)
@@ -76,11 +78,12 @@ class Runner:
                 continue
             own_ns = int(fired.delay_s * 1e9)
             delay_ns, slowest = delay_ns + own_ns, max(slowest, fired.slowdown)
-            for work in works:
-                work.sequence.mark(fired, own_ns + _extra_ns(fired, model_ns))
+            struck += [(work.sequence, fired, own_ns + _extra_ns(fired, model_ns)) for work in works]
         wait_ns = delay_ns + int((slowest - 1) * model_ns)
-        if wait_ns > 0:
-            time.sleep(wait_ns / 1e9)
+        waited_s = self._faults.wait(wait_ns / 1e9)
+        share = waited_s / (wait_ns / 1e9) if wait_ns else 0.0  # below 1 where they were cleared
+        for sequence, fired, own_ns in struck:
+            sequence.mark(fired, round(own_ns * share))
 
 
 def _extra_ns(fired: Fired, model_ns: int) -> int:

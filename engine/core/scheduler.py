@@ -124,8 +124,8 @@ class Scheduler:
         for sequence in self.running:
             if not sequence.decoding:
                 budget -= self._plan_prefill(plan, sequence, budget)
-        while budget > 0 and not plan.preemptions and self._may_admit():
-            admitted = self._admit()
+        while budget > 0 and not plan.preemptions and self._may_admit() and (first := self._first()):
+            admitted = self._admit(first)
             if admitted is None:
                 break
             if admitted.state is State.RUNNING:
@@ -156,15 +156,19 @@ class Scheduler:
 
     def _may_admit(self) -> bool:
         hopeless = self._full and self.admitted > 0
-        return bool(self.waiting) and not hopeless and self.admitted < self._config.max_num_seqs
+        return not hopeless and self.admitted < self._config.max_num_seqs
 
-    def _admit(self) -> Sequence | None:
-        """The first in the queue gets blocks for all its tokens; None where there are too few.
+    def _first(self) -> Sequence | None:
+        """The first in the queue, but for those too long for a pool that a fault made smaller: they let others pass."""
+        room = self._cache.tiers.pool.capacity * self._config.block_size
+        return next((sequence for sequence in self.waiting if len(sequence.tokens) <= room), None)
+
+    def _admit(self, sequence: Sequence) -> Sequence | None:
+        """It gets blocks for all its tokens; None where there are too few.
 
         A lookup that finds no room counts as waiting.
         """
         began = now_ns()
-        sequence = self.waiting[0]
         request = sequence.request
         match = self._cache.match(sequence.tokens, request.salt)
         table = self._cache.open(match, len(sequence.tokens))
@@ -172,14 +176,14 @@ class Scheduler:
             self._cache.drop(match)
             self._full = True
             return None
-        self.waiting.popleft()
+        self.waiting.remove(sequence)
         sequence.hits = {str(tier): getattr(match.tokens, tier) for tier in Tier}
         sequence.held, sequence.state = table, State.LOADING
         insort(self.loading, sequence, key=_order)
         if not request.block_hashes:
             request.block_hashes = list(match.block_hashes)
         request.timeline.enter("prefix", began, **sequence.hits)
-        sequence.suffer(self._faults.fire("prefix"))
+        sequence.suffer(self._faults, "prefix")
         self._look(sequence)
         return sequence
 
@@ -193,10 +197,10 @@ class Scheduler:
             insort(self.running, sequence, key=_order)
         elif timeline.layer != tier:
             timeline.enter(str(tier), now_ns())
-            fired = self._faults.fire(tier)
             if tier is Tier.HOST:
-                sequence.suffer(fired)
+                sequence.suffer(self._faults, tier)
             else:  # the disk is not the device: this one waits alone
+                fired = self._faults.fire(tier)
                 sequence.mark(fired, int(fired.delay_s * 1e9))
                 sequence.wake_ns = now_ns() + int(fired.delay_s * 1e9)
 

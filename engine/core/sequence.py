@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from engine.faults import Fired
+from engine.faults import Faults, Fired
 from engine.request import FinishReason, Request, Sink
 
 if TYPE_CHECKING:
@@ -128,9 +127,8 @@ class Sequence:
             self.request.timeline.note(fault=fired.mark)
             self.count(fault_us=waited_ns // 1000)
 
-    def suffer(self, fired: Fired) -> None:
-        """Wait out a fault on the core's thread, where everybody waits with it."""
+    def suffer(self, faults: Faults, layer: str) -> None:
+        """Wait out the faults of a layer on the core's thread, where everybody waits with it."""
+        fired = faults.fire(layer)
         if fired.mark:
-            if fired.delay_s > 0:
-                time.sleep(fired.delay_s)
-            self.mark(fired, int(fired.delay_s * 1e9))
+            self.mark(fired, round(faults.wait(fired.delay_s) * 1e9))

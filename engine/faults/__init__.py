@@ -97,15 +97,23 @@ class Faults:
         return found
 
     def clear(self) -> None:
-        """Switch all off, and let those go on who wait one out."""
+        """Switch all off, and let go on who is in `wait`."""
         with self._lock:
             self._set({})
             cleared, self._cleared = self._cleared, threading.Event()
         cleared.set()
 
-    def wait(self, seconds: float) -> None:
-        """Wait out what fired, on this thread, until all are cleared."""
-        self._cleared.wait(seconds)
+    def wait(self, seconds: float) -> float:
+        """Wait out what fired, on this thread, until all are cleared; returns the seconds that it waited.
+
+        At once where nothing is on: what fired was cleared in the meantime.
+        """
+        with self._lock:
+            cleared = self._cleared if self._on.ends_at else None
+        if cleared is None or seconds <= 0:
+            return 0.0
+        began = time.monotonic()
+        return min(seconds, time.monotonic() - began) if cleared.wait(seconds) else seconds
 
     def active(self) -> tuple[Fault, ...]:
         """Those that are on, in the order in which they came."""

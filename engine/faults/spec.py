@@ -70,6 +70,8 @@ EXAMPLES = "layer=host,delay_ms=5,p=0.1 or layer=decode,slowdown=2 or evict=0.5,
 def parse(spec: str, fault_id: int) -> Fault:
     """The fault that a line asks for. Raises UsageError with what is allowed where it does not say one."""
     told = _pairs(spec)
+    if told.get("layer", "other") not in LAYERS:
+        raise _wrong(spec, f"there is no layer '{told['layer'][:64]}'; there are {', '.join(LAYERS)}")
     kinds = [key for key in told if key in _KINDS]
     if len(kinds) != 1:
         raise _wrong(spec, f"say one of {', '.join(_KINDS)}, as in {EXAMPLES}")

@@ -16,7 +16,7 @@ from engine.model.tokenizer import Tokenizer, read_tokenizer
 from engine.model.weights import assemble, read_weights
 
 DEMO = "demo"
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,6 @@ def _device(name: str) -> torch.device:
 
 
 def _dtype(name: str) -> torch.dtype:
-    if name not in _DTYPES:
-        raise UserError(f"dtype {name!r} is not served; {', '.join(_DTYPES)} are")
-    return _DTYPES[name]
+    if name not in DTYPES:
+        raise UserError(f"dtype {name!r} is not served; {', '.join(DTYPES)} are")
+    return DTYPES[name]

@@ -6,18 +6,17 @@ import dataclasses
 import json
 import os
 import sys
-import urllib.error
-import urllib.request
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
-from cachemodel.errors import UsageError, UserError
+from cachemodel.errors import UsageError
 from cachemodel.printable import printable
 from engine.config import EngineConfig
+from hitmap.commands._engine_faults import ask
+from hitmap.commands._server_url import server_url
 
 if TYPE_CHECKING:
     from engine.serve import EngineServer
@@ -40,12 +39,11 @@ _HELP = {
     "max_num_seqs": "Requests that run at once.",
     "max_waiting": "Requests that may queue before others are refused.",
     "max_load_blocks": "Blocks a step moves to the device at most.",
-    "hash_seed": "PYTHONHASHSEED of the block hashes, as of vLLM.",
+    "hash_seed": "PYTHONHASHSEED of the block hashes, as of vLLM; random: another one each time.",
     "threads": "Of torch, 0 for its own choice.",
 }
-_ANSWER_BYTES = 1 << 20
-_STRANGE = (ValueError, LookupError, TypeError, RecursionError, HTTPException, OSError)  # no engine's answer
 _MOST = {"threads": 1024}  # torch dies of more than the system has
+_MAY_BE_0 = {"seed", "host_blocks", "disk_blocks", "threads"}
 _CHOICES = {"dtype": ["float32", "bfloat16"]}
 _token = click.option(
     "--token",
@@ -64,7 +62,7 @@ def _config_options(function: Any) -> Any:
         elif field.name in _CHOICES:
             kind = click.Choice(_CHOICES[field.name])
         elif kind is int:
-            kind = click.IntRange(0, _MOST.get(field.name, (1 << 31) - 1))
+            kind = click.IntRange(0 if field.name in _MAY_BE_0 else 1, _MOST.get(field.name, (1 << 31) - 1))
         if isinstance(default, bool):
             name, kind = f"{name}/--no-{name[2:]}", None
         option = click.option(
@@ -151,7 +149,7 @@ def serve(
       hitmap engine serve --model ./Llama-3.2-1B --dtype bfloat16 --disk-blocks 4096
       hitmap engine serve --inject layer=prefill,slowdown=2 --inject evict=0.5,every_s=5
     """
-    from engine.serve import ServeOptions
+    from engine.serve import DRAIN_S, ServeOptions
     from engine.serve import serve as run
     from engine.telemetry import TelemetryConfig
 
@@ -169,14 +167,21 @@ def serve(
     resolved: list[str] = []
     console = Console(stderr=True, highlight=False)
 
+    def say(text: str) -> None:
+        console.print(f"hitmap engine: {printable(text)}", soft_wrap=True, markup=False)
+
     def ready(server: EngineServer) -> None:
-        console.print(f"hitmap engine: {_introduction(server)}", soft_wrap=True, markup=False)
+        say(_introduction(server))
         resolved.extend(["--port", str(server.port), "--grpc-port", str(server.grpc_port)])
         if source := server.telemetry.kv_event_sources().get("0"):
             resolved.extend(["--kv-events", source["endpoint"]])
             resolved.extend(["--kv-replay", source["replay_endpoint"]] if source["replay_endpoint"] else [])
 
-    if run(options, ready):
+    def stopping() -> None:
+        say(f"stopping: requests under way have {DRAIN_S} s; Ctrl-C again ends them")
+
+    say(f"loading {options.engine.model} ...")
+    if run(options, ready, stopping):
         _begin_again(resolved)
 
 
@@ -185,8 +190,11 @@ def serve(
 @click.argument("spec", required=False)
 @click.option("--list", "as_list", is_flag=True, help="Only say which are on.")
 @click.option("--clear", is_flag=True, help="Switch all off.")
-@_token
-def inject(url: str, spec: str | None, as_list: bool, clear: bool, token: str | None) -> None:
+@click.option(
+    "--token", envvar="HITMAP_ENGINE_TOKEN", help="The --token of that engine (or $HITMAP_ENGINE_TOKEN)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the faults that are on as JSON.")
+def inject(url: str, spec: str | None, as_list: bool, clear: bool, token: str | None, as_json: bool) -> None:
     """Switch a fault on in the engine at URL while it runs, and say which are on.
 
     \b
@@ -205,11 +213,15 @@ def inject(url: str, spec: str | None, as_list: bool, clear: bool, token: str | 
     if [spec is not None, as_list, clear].count(True) != 1:
         raise UsageError("say one of: a SPEC such as layer=host,delay_ms=5; --list; --clear")
     method = "DELETE" if clear else "POST" if spec is not None else "GET"
-    faults = _call(method, url, token, spec.encode(errors="replace") if spec is not None else None)
+    faults = ask(method, server_url(url), token, spec)
+    if as_json:
+        click.echo(json.dumps({"faults": [fault._asdict() for fault in faults]}))
+        return
+    click.echo("on now:" if faults else "no fault is on")
     for number, line in faults:
         click.echo(f"{number:>4}  {line}")
-    if not faults:
-        click.echo("no fault is on")
+    if spec is not None:
+        click.echo(_what_shows(spec))
 
 
 @command.command()
@@ -223,10 +235,20 @@ def bench(quick: bool, as_json: bool, **config: Any) -> None:
     main(quick=quick, as_json=as_json, config=EngineConfig(**config))
 
 
+def _what_shows(spec: str) -> str:
+    """Where a fault can be seen."""
+    if "lose_events" in spec:
+        return "it marks no request: `hitmap sources` shows the gaps"
+    first = spec.partition(",")[0].strip()  # a comma would end the condition
+    return f"compare: hitmap report --a 'fault=' --b 'fault={first}*'"
+
+
 def _introduction(server: EngineServer) -> str:
-    source = server.telemetry.kv_event_sources().get("0")
+    source, otlp = server.telemetry.kv_event_sources().get("0"), server.options.telemetry.otlp
     parts = [f"{server.frontend.model} on {server.url}", f"gRPC on {server.host}:{server.grpc_port}"]
-    return "; ".join([*parts, *([f"KV events on {source['endpoint']}"] if source else [])])
+    parts += [f"KV events on {source['endpoint']}"] if source else []
+    parts += [f"spans to {otlp}" if otlp else "no spans, which --otlp would send"]
+    return f"{'; '.join(parts)}\nwatch it with: hitmap attach {server.url}"
 
 
 def _begin_again(resolved: list[str]) -> None:
@@ -235,36 +257,3 @@ def _begin_again(resolved: list[str]) -> None:
     if arguments[-len(resolved) :] != resolved:
         arguments += resolved
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - our own arguments
-
-
-class _Direct(urllib.request.HTTPRedirectHandler):
-    """The token is for the server that was named, and for no other that it points to."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-def _call(method: str, url: str, token: str | None, body: bytes | None) -> list[tuple[int, str]]:
-    """Number and line of each fault that is on afterwards."""
-    if not url.startswith(("http://", "https://")):
-        raise UsageError(f"{url} is no URL such as http://127.0.0.1:8000")
-    headers = {"content-type": "text/plain", **({"authorization": f"Bearer {token}"} if token else {})}
-    try:
-        request = urllib.request.Request(  # noqa: S310 - checked above
-            f"{url.rstrip('/')}/v1/admin/faults", body, headers, method=method
-        )
-        with urllib.request.build_opener(_Direct).open(request, timeout=10) as answer:
-            told = json.loads(answer.read(_ANSWER_BYTES))
-    except urllib.error.HTTPError as error:
-        try:
-            said = str(json.loads(error.read(_ANSWER_BYTES))["error"]["message"])
-        except _STRANGE:
-            said = f"{url} answers {error.code}: no hitmap engine"
-        raise UserError(said) from None
-    except (OSError, HTTPException, ValueError, RecursionError) as error:
-        reason = getattr(error, "reason", None) or error or type(error).__name__
-        raise UserError(f"no answer from {url} ({reason}); is an engine serving there?") from None
-    try:
-        return [(int(fault["id"]), printable(str(fault["spec"]), lines=False)) for fault in told["faults"]]
-    except _STRANGE:
-        raise UserError(f"{url} answers something else: no hitmap engine") from None

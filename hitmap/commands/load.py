@@ -6,7 +6,7 @@ import json
 import math
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from cachemodel.errors import UsageError, UserError
+from hitmap.commands._server_url import server_url
 from hitmap.load import mix, prompts, run
 from hitmap.load.agents import SESSION_GAP_S
 from hitmap.load.arrivals import PROCESSES, arrivals
@@ -31,6 +32,7 @@ from hitmap.load.view import outline_lines, progress, summary_lines
 DEFAULT_S = 60.0
 _OF_A_FILE = ("speed", "scale_tokens", "session_gap")
 _OF_THE_MIX = ("mix_spec", "clock")
+_OF_AN_ARRIVAL = ("rate", "arrival")
 
 
 class _Number(click.FloatRange):
@@ -161,7 +163,11 @@ def command(
     as a lower rate. Only the turns of one session follow each other's answers. Latency is told from sending and from
     when a request was due. Exit code 1 if no request was completed.
     """
-    _check(ctx, workload)
+    if workload:
+        _check(ctx, _OF_THE_MIX, "goes without --workload")
+    else:
+        _check(ctx, _OF_A_FILE, "goes with --workload")
+    url = server_url(url)
 
     def writes() -> Prompts:
         if dry_run:  # the server's own tokens do not matter then
@@ -171,11 +177,13 @@ def command(
     if workload:
         replay = Replay(writes, arrivals(arrival, rate, seed), speed, scale_tokens, session_gap)
         whole = replay.plan(workload)
+        if whole.own_times:
+            _check(ctx, _OF_AN_ARRIVAL, "goes without times of the workload's own; --speed changes those")
     else:
         whole = mix.plan(mix.parse(mix_spec), rate=rate, arrival=arrival, seed=seed, clock=clock)
     if duration is None and count is None:
         duration = DEFAULT_S
-        if workload:
+        if workload and whole.limited(duration).schedule().cut:
             click.echo(f"what is due in the first {DEFAULT_S:g} s; --duration says otherwise", err=True)
     plan = whole.limited(duration, count)
     if dry_run:
@@ -204,12 +212,11 @@ def command(
         raise UserError("no request was completed")
 
 
-def _check(ctx: click.Context, workload: Path | None) -> None:
-    """Raises UsageError for an option that would do nothing."""
-    for name in _OF_THE_MIX if workload else _OF_A_FILE:
+def _check(ctx: click.Context, names: Iterable[str], why: str) -> None:
+    """Raises UsageError for an option that was given and would do nothing."""
+    for name in names:
         if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-            option = "--" + name.removesuffix("_spec").replace("_", "-")
-            raise UsageError(f"{option} goes {'without' if workload else 'with'} --workload")
+            raise UsageError(f"--{name.removesuffix('_spec').replace('_', '-')} {why}")
 
 
 def _labels(words: tuple[str, ...]) -> dict[str, str]:
@@ -229,10 +236,12 @@ def _print_outline(plan: Plan, as_json: bool) -> None:
 
 @contextmanager
 def _bar(duration_s: float | None, as_json: bool) -> Iterator[Told]:
-    """A bar on stderr that fills over the duration; without one it only says how it goes."""
+    """A bar on stderr that fills over the duration; without one it only says how it goes. On a terminal only."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
     console = Console(stderr=True, highlight=False)
-    with Progress(*columns, console=console, transient=True, disable=as_json) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=as_json or not console.is_terminal
+    ) as bar:
         task = bar.add_task("sending", total=duration_s, told="")
 
         def told(elapsed_s: float, tally: Tally) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 
@@ -42,13 +42,14 @@ class Replay:
         speed, scale = self.speed, self.scale
         match form(path):
             case Form.MOONCAKE:
-                return mooncake.plan(path, self.prompts(), speed=speed, scale=scale)
+                plan = mooncake.plan(path, self.prompts(), speed=speed, scale=scale)
             case Form.AGENTS:
-                return agents.plan(path, self.prompts(), gap_s=self.gap_s, speed=speed, scale=scale)
+                plan = agents.plan(path, self.prompts(), gap_s=self.gap_s, speed=speed, scale=scale)
             case Form.AZURE:
-                return azure.plan(path, self.prompts(), speed=speed, scale=scale)
+                plan = azure.plan(path, self.prompts(), speed=speed, scale=scale)
             case _:
                 return workload.plan(path, self.untimed, speed=speed)
+        return replace(plan, own_times=True)
 
 
 def form(path: Path) -> Form:

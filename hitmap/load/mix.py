@@ -85,7 +85,7 @@ def plan(
                 waiting[kind].append((due_s, session, talk))
 
     name = ",".join(f"{kind}={share:g}" for kind, share in drawn.items())
-    return Plan(f"mix {name}", requests)
+    return Plan(f"mix {name}", requests, lambda: arrivals(arrival, rate, seed))
 
 
 def parse(spec: str) -> dict[str, float]:

@@ -56,9 +56,10 @@ def run(
                 stopping=stop,
             )
             wall_s = await sender.send(plan)
-            return sender.tally.summary(plan.name, wall_s, stop.is_set())
+            return sender.tally.summary(plan.name, schedule, wall_s, stop.is_set())
 
     with Log(log) as opened:
+        schedule = plan.schedule()
         return asyncio.run(load())
 
 

@@ -95,7 +95,6 @@ class Sender:
 
     def _start(self, planned: Planned, group: asyncio.TaskGroup) -> None:
         self.tally.planned += 1
-        self.tally.last_due_s = planned.due_s
         session = self._sessions.setdefault(planned.session, _Session()) if planned.session else _Session()
         number = self.tally.planned
         session.last = group.create_task(self._turn(planned, number, session, session.last))

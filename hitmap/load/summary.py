@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hitmap.load.client import Answer
+from hitmap.load.plan import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +41,17 @@ def quantiles(values: Sequence[float]) -> Quantiles | None:
 class Summary:
     """A load in figures; planned = sent + not_sent, sent = completed + failed.
 
-    failed, not_sent: how many of each kind. errors: the first words of each kind of failure. ttft_s, e2e_s: from
-    sending; *_from_due_s: from when the request was due, so that a late client or a full one cannot hide a slow server.
-    time_per_output_token_s: between the first and last token, over the tokens after the first. lag_s: how late this
-    client itself sent. cached_share: of the prompt tokens of responses that tell both counts. offered_per_s: requests
-    due, over the time until the last was due; achieved_per_s: completed, over the time until the last answer. None:
-    nobody told, or there is nothing to divide by.
+    whole_plan: requests in all; planned: those that were due until an interruption. failed, not_sent: how many of each
+    kind. errors: the first words of each kind of failure. ttft_s, e2e_s: from sending; *_from_due_s: from when the
+    request was due, so that a late client or a full one cannot hide a slow server. time_per_output_token_s: between the
+    first and last token, over the tokens after the first. lag_s: how late this client itself sent. cached_share: of the
+    prompt tokens of responses that tell both counts. offered_per_s: as Schedule.per_s; until an interruption, what was
+    due until then. achieved_per_s: completed, over the time that the offered rate is over or until the last answer,
+    whichever is longer. None: nobody told, or there is nothing to divide by.
     """
 
     name: str
+    whole_plan: int
     planned: int
     sent: int
     completed: int
@@ -82,7 +85,6 @@ class Tally:
     failed: Counter[str] = field(default_factory=Counter)
     not_sent: Counter[str] = field(default_factory=Counter)
     errors: dict[str, str] = field(default_factory=dict)
-    last_due_s: float = 0.0
     _times: dict[str, list[float]] = field(default_factory=dict)
     _tokens: Counter[str] = field(default_factory=Counter)
 
@@ -101,11 +103,14 @@ class Tally:
             self._time("ttft_from_due_s", (answer.first_ns - due_ns) / 1e9)
         self._usage(answer)
 
-    def summary(self, name: str, wall_s: float, interrupted: bool) -> Summary:
-        """The figures so far, after `wall_s` seconds."""
+    def summary(self, name: str, schedule: Schedule, wall_s: float, interrupted: bool) -> Summary:
+        """The figures so far, after `wall_s` seconds of a plan with this schedule."""
         tokens = self._tokens
+        offered = Schedule(self.planned, wall_s, wall_s) if interrupted else schedule
+        window_s = max(offered.window_s, wall_s)
         return Summary(
             name=name,
+            whole_plan=schedule.requests,
             planned=self.planned,
             sent=self.sent,
             completed=self.completed,
@@ -113,8 +118,8 @@ class Tally:
             not_sent=dict(self.not_sent),
             errors=dict(self.errors),
             wall_s=wall_s,
-            offered_per_s=self.planned / self.last_due_s if self.last_due_s else None,
-            achieved_per_s=self.completed / wall_s if wall_s else None,
+            offered_per_s=offered.per_s,
+            achieved_per_s=self.completed / window_s if window_s else None,
             **{name: quantiles(self._times.get(name, ())) for name in _TIMES},
             prompt_tokens=tokens.get("prompt"),
             cached_tokens=tokens.get("cached"),

@@ -31,9 +31,9 @@ def progress(elapsed_s: float, tally: Tally) -> str:
 
 def outline_lines(outline: Outline) -> Iterator[str]:
     """A plan in figures."""
-    rate = f", {outline.requests / outline.last_due_s:.3g}/s" if outline.last_due_s else ""
     sessions = f", {outline.sessions} sessions" if outline.sessions else ""
-    yield f"{outline.name}: {outline.requests} requests due in {outline.last_due_s:.1f} s{rate}{sessions}"
+    due = f"{outline.requests} requests due in {outline.window_s or outline.last_due_s:.1f} s"
+    yield f"{outline.name}: {due}, {_rate(outline.offered_per_s)}{sessions}"
     for template, count in sorted(outline.by_template.items()):
         yield f"  {template or 'without a template':<20} {count}"
     if outline.prompt_ids:
@@ -45,8 +45,9 @@ def outline_lines(outline: Outline) -> Iterator[str]:
 
 def summary_lines(summary: Summary) -> Iterator[str]:
     """What a load came to."""
+    of = f" of {summary.whole_plan}" if summary.interrupted else ""
     yield printable(
-        f"{summary.name}: {summary.planned} due, {summary.sent} sent, {summary.completed} completed"
+        f"{summary.name}: {summary.planned}{of} due, {summary.sent} sent, {summary.completed} completed"
         f" in {summary.wall_s:.1f} s"
     )
     for kind, count in sorted(summary.not_sent.items()):

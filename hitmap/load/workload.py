@@ -56,7 +56,7 @@ def plan(path: Path, untimed: Iterator[float], *, speed: float = 1.0) -> Plan:
     planned.sort(key=lambda request: request.due_s)
     if clock and clock != "due_s":  # points in time: the load begins with the first
         planned = [replace(request, due_s=request.due_s - planned[0].due_s) for request in planned]
-    return Plan(f"workload {path.name}", lambda: iter(planned))
+    return Plan(f"workload {path.name}", lambda: iter(planned), own_times=bool(clock))
 
 
 def _time_s(record: dict[str, Any], clock: str) -> float:

@@ -139,7 +139,8 @@ WRONG = {
     "layer=host": "say one of delay_ms, slowdown, evict, device_blocks, lose_events",
     "evict=0.5,lose_events=0.5": "say one of",
     "delay_ms=5": "needs layer=frontend|queue|prefix|host|remote|prefill|decode|other",
-    "layer=response,delay_ms=5": "needs layer=frontend|queue",
+    "layer=response,delay_ms=5": "there is no layer 'response'; there are frontend, queue, prefix, host, remote",
+    "layer=foo": "there is no layer 'foo'",
     "layer=host,slowdown=2": "slowdown needs layer=prefill|decode",
     "layer=host,delay_ms=0": "milliseconds above 0",
     "layer=host,delay_ms=-1": "milliseconds above 0",
@@ -234,12 +235,14 @@ def test_there_is_an_end_to_how_many_are_on() -> None:
 
 
 def test_who_waits_one_out_goes_on_when_all_are_cleared() -> None:
-    faults = Faults()
-    waiting = threading.Thread(target=faults.wait, args=(600,))
+    faults, waited = Faults(), []
+    faults.add("layer=decode,delay_ms=600000")
+    waiting = threading.Thread(target=lambda: waited.append(faults.wait(600)))
     waiting.start()
-    while waiting.is_alive():  # it may not have begun to wait at the first time
-        faults.clear()
-        waiting.join(0.05)
-    began = time.monotonic()
-    faults.wait(0.05)  # and the next one waits again
-    assert time.monotonic() - began >= 0.04
+    time.sleep(0.05)
+    faults.clear()  # whether it waits already or not yet
+    waiting.join(60)
+    assert waited[0] < 60
+    assert faults.wait(600) == 0.0  # cleared between firing and waiting
+    faults.add("layer=decode,delay_ms=50")
+    assert faults.wait(0.05) == 0.05  # and the next one waits again

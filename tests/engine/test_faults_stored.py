@@ -155,7 +155,11 @@ def test_faults_of_the_cache_mark_whoever_ran_under_them(by_cache: Stored) -> No
         "SELECT labels['phase'] AS phase, groupUniqArray(labels['fault']) AS marks FROM requests GROUP BY phase"
     )
     assert {row["phase"]: row["marks"] for row in marks} == {
-        **{"calm": [""], "storm": [EVICT], "pool": [POOL], "lost": [""], "": [""]}
+        "calm": [""],
+        "storm": [EVICT],
+        "pool": [POOL],
+        "lost": [""],
+        "": [""],
     }
 
 

@@ -1,14 +1,16 @@
 -- hitmap's engine: a trace for each request that ended, however it did. The root `llm_request` is the request; the spans
 -- below it are the parts of its time and no requests. A layer that the request did not pass took no time: 0 is what the
 -- server tells. All times come from one clock and follow each other without a gap; `other` is what is left of the whole,
--- so that the layers add up to the microsecond. Tokens by tier add up with the computed ones to the prompt, unless the
+-- so that the layers add up to the microsecond; those before the first token add up to the time to it, `frontend` taking
+-- what rounding six of them leaves (a request preempted later has more time in them than that). Tokens by tier add up with the computed ones to the prompt, unless the
 -- request ended before all of it was computed.
 SELECT
-    *,
+    * REPLACE if(abs(until_first - frontend_us) <= 3, until_first, frontend_us) AS frontend_us,
     e2e_us - frontend_us - queue_us - prefix_us - host_us - remote_us - prefill_us - decode_us AS other_us
 FROM
 (
     SELECT
+        ttft_us - queue_us - prefix_us - host_us - remote_us - prefill_us AS until_first,
         time,
         server,
         span_id,

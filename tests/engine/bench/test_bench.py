@@ -8,14 +8,16 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 
 from cachemodel.errors import UserError
-from engine.bench import main
+from collector.prometheus import parse
+from engine.bench import main, overhead
 from engine.bench.mix import Mix, Throughput, mix_for
 from engine.bench.overhead import Overhead
 from engine.bench.report import Report, print_report
 from engine.bench.running import Running, Spread
-from engine.bench.tiers import AtLength, Tiers, break_even, lengths_for
+from engine.bench.tiers import SOURCES, AtLength, Tiers, break_even, lengths_for
 from tests.engine.core.tiny import loaded, settings
 
 CONFIG = settings(device_blocks=64, max_num_batched_tokens=64)
@@ -25,8 +27,8 @@ def flat(value: float) -> Spread:
     return Spread.of([value])
 
 
-def at(tokens: int, cold: float, host: float) -> AtLength:
-    return AtLength(tokens, flat(cold), flat(0.0), flat(host), flat(9.0))
+def at(tokens: int, computed: float, host: float) -> AtLength:
+    return AtLength(tokens, flat(computed), flat(0.0), flat(host), flat(9.0))
 
 
 @pytest.mark.parametrize(
@@ -81,18 +83,42 @@ def test_everything_is_measured_and_told_as_json(
     report = json.loads(capsys.readouterr().out)
     lengths = report["tiers"]["lengths"]
     assert [point.pop("tokens") for point in lengths] == [32, 64, 79]
+    assert {*lengths[0]} == {f"{source}_ms" for source in SOURCES}
     for spread in (spread for point in lengths for spread in point.values()):
         assert 0 < spread["low"] <= spread["median"] <= spread["high"]
         assert spread["rounds"] == 2
     throughput, mix = report["throughput"], report["throughput"]["mix"]
-    a_request = throughput["prompt_tokens"]["median"] / throughput["requests"]["median"]
+    a_request = throughput["prompt_tokens_per_s"]["median"] / throughput["requests_per_s"]["median"]
     assert a_request == pytest.approx(mix["system_tokens"] + mix["own_tokens"])
-    assert 0 <= throughput["hit_share"]["high"] < mix["system_tokens"] / a_request
+    assert 0 <= throughput["cached_share"]["high"] < mix["system_tokens"] / a_request
     overhead = report["overhead"]
-    assert (overhead["throughput"]["rounds"], overhead["noise"]["rounds"]) == (8, 4)
-    assert 0 < overhead["cpu"]["median"] < 1
-    assert report["kv_bytes"] == 2 * 2 * 2 * 4 * 4  # key and value, layers, heads, head size, float32
+    assert (overhead["lost_share"]["rounds"], overhead["noise_share"]["rounds"]) == (8, 4)
+    assert 0 < overhead["cpu_share"]["median"] < 1
+    assert (
+        report["kv_bytes_per_token"] == 2 * 2 * 2 * 4 * 4
+    )  # key and value, layers, heads, head size, float32
+    assert report["device"] == "cpu"
     assert report["parameters"] == 2 * 67 * 16 + 16 + 2 * (2 * 16 + 16 * 32 + 16 * 16 + 3 * 16 * 24)
+
+
+def test_telemetry_has_sent_all_that_it_is_charged_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    unsent, read = [], overhead._Clocked.cpu_s
+
+    def spy(clocked: overhead._Clocked) -> float:
+        ended, traces = (
+            sum(
+                sample.value
+                for sample in parse(clocked._telemetry.exposition()).samples
+                if sample.name == name
+            )
+            for name in ("hitmap_engine_requests_finished_total", "hitmap_engine_traces_total")
+        )
+        unsent.append(ended - traces)
+        return read(clocked)
+
+    monkeypatch.setattr(overhead._Clocked, "cpu_s", spy)
+    overhead.measure_overhead(CONFIG, loaded(), Mix(4, 1, 8, 4, 2), 2, Progress(disable=True))
+    assert unsent == [0] * 5  # before the warming up, and before and after each round
 
 
 @pytest.mark.parametrize(

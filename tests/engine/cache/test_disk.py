@@ -112,7 +112,7 @@ def test_a_block_that_cannot_be_read_shortens_the_hit(
     spoil(disk, slots_of(cache)[4])
     table = opened(cache)
     assert (table.ready, table.lost) == (4 * blocks, 40 - 4 * blocks)
-    assert error in cache.stats().disk_error
+    assert error in disk.error
     compute(cache, table, PROMPT)
     verify(cache, table, PROMPT)
     cache.check()
@@ -120,7 +120,7 @@ def test_a_block_that_cannot_be_read_shortens_the_hit(
     counts = cache.stats().counts
     assert counts.load_failures == 1
     assert counts.lost == table.lost
-    assert counts.hits[Tier.REMOTE] == 40 - table.lost
+    assert counts.moved_bytes[Tier.DEVICE] == (40 - table.lost) // 4 * cache.tiers.block_bytes
     cache.release(table)
 
 
@@ -160,7 +160,7 @@ def test_a_full_disk_costs_hits_and_nothing_else(cache: KVCache) -> None:
     assert cached(cache, PROMPT[:9]) == (0, 0, 0)
     stats = cache.stats()
     assert stats.counts.disk_failures == 2
-    assert "No space left" in stats.disk_error
+    assert "No space left" in disk.error
     assert stats.tiers[Tier.REMOTE].capacity == 24
     os.dup2(kept, disk.fileno())  # somebody made room: the tier goes on
     os.close(kept)
@@ -191,7 +191,9 @@ def test_a_slot_whose_write_failed_does_not_give_what_it_held_before(cache: KVCa
     disk.give(slot)
 
 
-def test_a_disk_that_only_fails_is_given_up(cache: KVCache) -> None:
+def test_a_disk_that_only_fails_is_given_up_and_says_so_once(
+    cache: KVCache, caplog: pytest.LogCaptureFixture
+) -> None:
     kept = on_disk(cache)
     _replace(kept, "/dev/full")
     other = [500 + n for n in range(4 * MAX_FAILURES + 1)]
@@ -208,6 +210,8 @@ def test_a_disk_that_only_fails_is_given_up(cache: KVCache) -> None:
     cache.evict(1.0)
     kept.settle()
     assert cache.stats().counts.disk_failures == failures == MAX_FAILURES
+    said = f"the disk tier is off after {MAX_FAILURES} failures in a row: [Errno 28] No space left on device"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", said)]
 
 
 def test_a_disk_given_up_during_a_load_shortens_it(cache: KVCache) -> None:
@@ -238,7 +242,7 @@ cache.evict(1.0)
 cache.tiers.disk.settle()
 assert sum(cached(cache, prompt)) == 0  # the chain's beginning was evicted last and did not fit
 cache.check()
-assert "File too large" in cache.stats().disk_error, cache.stats()
+assert "File too large" in cache.tiers.disk.error, cache.tiers.disk.error
 run(cache, prompt)
 cache.close()
 print(cache.stats().counts.disk_failures)
@@ -260,7 +264,7 @@ def test_more_than_may_wait_to_be_written_is_dropped(tmp_path: Path, monkeypatch
     cache.check()
     gate.set()
     counts = cache.stats().counts
-    assert counts.demotions[Tier.REMOTE] == MIN_WAITING_BLOCKS
+    assert counts.moved_bytes[Tier.REMOTE] == MIN_WAITING_BLOCKS * cache.tiers.block_bytes
     assert counts.dropped[Tier.DEVICE] == 10 - MIN_WAITING_BLOCKS
     assert sum(cached(cache, PROMPT)) == 0  # their parents were dropped, so nothing leads to them any more
     assert opened(cache).ready == 0

@@ -55,15 +55,15 @@ def test_who_goes_away_early_is_aborted_and_told_once(make: Make) -> None:
     assert engine.stats().running == 0
 
 
-def test_a_stop_string_ends_a_request_as_stopped(make: Make) -> None:
+def test_an_aborted_request_ends_and_its_caller_is_told(make: Make) -> None:
     engine = make()
     asked = request(tokens(9), 100, ignore_eos=True)
     outputs: list[Output] = []
     engine.submit(asked, outputs.append)
     until(lambda: len(outputs) > 2)
-    engine.abort(asked.request_id, FinishReason.STOP)
+    engine.abort(asked.request_id)
     until(lambda: outputs[-1].finish_reason is not None)
-    assert outputs[-1].finish_reason is FinishReason.STOP
+    assert outputs[-1].finish_reason is FinishReason.ABORT
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_stopping_ends_all_and_takes_nothing_more(make: Make) -> None:
     engine.stop()
     ends = [output.finish_reason for output in outputs if output.finish_reason]
     assert ends == [FinishReason.ABORT] * 5
-    assert "engine-core" not in [thread.name for thread in threading.enumerate()]
+    assert not engine._thread.is_alive()
     with pytest.raises(EngineFailed):
         engine.submit(request(tokens(3)), outputs.append)
     with pytest.raises(EngineFailed):
@@ -194,15 +194,27 @@ def test_settings_that_cannot_work(changes: dict[str, int], says: str) -> None:
         Engine(settings(**changes), loaded=loaded())
 
 
+def test_a_pool_too_small_for_the_longest_request_is_warned_of(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(max_model_len=129, device_blocks=32, started=False)  # the last token needs no KV
+    assert caplog.messages == []
+    make(max_model_len=130, device_blocks=32, started=False)
+    assert caplog.messages == [
+        "device_blocks is 32: requests of more than 129 tokens are refused; for max_model_len (130) it takes 33"
+    ]
+
+
 def test_thousands_of_requests_leave_nothing_behind(make: Make) -> None:
     engine = make(device_blocks=24, host_blocks=8, disk_blocks=8, max_num_batched_tokens=64)
-    threads, wrong = threading.active_count(), []
+    threads, wrong, names = set(threading.enumerate()), [], set()
 
     def client(number: int) -> None:
         rnd = random.Random(number)
         for i in range(400):
             prompt = tokens(rnd.randrange(1, 30), head=rnd.randrange(4))
             asked = request(prompt, rnd.randrange(1, 4))
+            names.add(asked.request_id)
             if i % 7 == 0:
                 engine.submit(asked, lambda output: None)
                 engine.finished(asked)
@@ -221,13 +233,28 @@ def test_thousands_of_requests_leave_nothing_behind(make: Make) -> None:
     until(lambda: engine.stats().running == engine.stats().waiting == 0)
     assert all(tier.used == 0 for tier in engine.stats().cache.tiers.values())
     assert engine._open == {}
-    assert threading.active_count() == threads
+    assert [one for one in threading.enumerate() if one not in threads] == []
     seen(engine).started.clear()
     seen(engine).finished.clear()
     gc.collect()
-    assert [one for one in gc.get_objects() if type(one) is Request] == []
+    assert [one for one in gc.get_objects() if type(one) is Request and one.request_id in names] == []
     engine.stop()
     engine._cache.check()
+
+
+@pytest.mark.parametrize("layer", ["prefix", "host", "prefill", "decode"])
+def test_a_core_that_waits_a_fault_out_goes_on_when_all_are_cleared(make: Make, layer: str) -> None:
+    engine = make(device_blocks=8, host_blocks=16)
+    serve(engine, request(tokens(25), 1))
+    serve(engine, request(tokens(31, head=1), 1))  # what came first is on the host now
+    engine.faults.add(f"layer={layer},delay_ms=600000")
+    asked = request(tokens(25), 3, ignore_eos=True)
+    outputs: list[Output] = []
+    engine.submit(asked, outputs.append)
+    time.sleep(0.05)
+    engine.faults.clear()
+    until(lambda: bool(outputs) and outputs[-1].finish_reason is not None)
+    assert sum(int(i.attributes.get("fault_us", 0)) for i in asked.timeline.intervals) < 60_000_000
 
 
 def test_the_end_of_sequence_ends_a_request(make: Make) -> None:

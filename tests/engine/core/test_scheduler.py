@@ -108,6 +108,19 @@ def test_the_last_to_arrive_is_preempted_and_served_before_those_who_wait() -> N
     assert third.request.first_token_ns >= second.request.first_token_ns
 
 
+def test_who_takes_the_blocks_of_another_gets_its_token_in_the_same_step() -> None:
+    core = ByHand(device_blocks=6, max_num_batched_tokens=64)
+    first, second = (core.submit(tokens(11, head=i), 8, ignore_eos=True) for i in range(2))
+    while not second.request.preemptions:
+        before = (len(first.request.output), len(second.request.output))
+        core.step()
+    assert (len(first.request.output), len(second.request.output)) == (before[0] + 1, before[1])
+    step = core.seen.steps[-1]
+    assert (step.preemptions, step.decode_seqs, step.prefill_tokens) == (1, 1, 0)
+    assert first.request.output == plain(tokens(11), before[0] + 1, ignore_eos=True)
+    core.drain()
+
+
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 5])
 def test_a_request_can_be_cancelled_at_any_moment(core: ByHand, steps: int) -> None:
     other = core.submit(tokens(6, head=1), 6, ignore_eos=True)
@@ -149,6 +162,23 @@ def test_a_smaller_pool_is_waited_out() -> None:
     faults.remove(fault.id)
     core.drain()
     assert sequence.request.output == plain(tokens(12), 2, ignore_eos=True)
+
+
+def test_who_does_not_fit_into_a_smaller_pool_lets_others_pass() -> None:
+    faults = Faults()
+    core = ByHand(faults, device_blocks=12)
+    fault = faults.add("device_blocks=2")
+    long = core.submit(tokens(12), 2, ignore_eos=True)
+    short = [core.submit(tokens(5, head=i), 2, ignore_eos=True) for i in (1, 2)]
+    while core.stepper.scheduler.admitted or not short[1].request.output:
+        core.step()
+    assert [len(sequence.request.output) for sequence in short] == [2, 2]
+    assert short[0].request.first_token_ns < short[1].request.first_token_ns
+    assert list(core.stepper.scheduler.waiting) == [long]
+    faults.remove(fault.id)
+    behind = core.submit(tokens(5, head=3), 1)
+    core.drain()
+    assert long.request.first_token_ns <= behind.request.first_token_ns
 
 
 def test_a_pool_that_grows_again_is_used_while_others_run() -> None:

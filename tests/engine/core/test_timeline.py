@@ -133,6 +133,26 @@ def test_a_delay_is_marked_where_it_was_put_and_nowhere_else(layer: str) -> None
     assert [i.layer for i in request.timeline.intervals if "fault" in i.attributes] == [layer]
 
 
+def test_who_has_kv_on_host_and_disk_waits_for_both_however_quick_the_disk_was() -> None:
+    faults = Faults()
+    core = ByHand(faults, device_blocks=8, host_blocks=3, disk_blocks=16, max_load_blocks=2)
+    push_down(core, tokens(25), tokens(32, head=1))
+    faults.add("layer=remote,delay_ms=3")
+    request = core.submit(tokens(25), 1).request
+    disk = core.cache.tiers.disk
+    assert disk
+    while "remote" not in layers(request) and not request.output:
+        core.step()
+        disk.settle()  # what was read ahead is there before the host is through
+    core.drain()
+    core.close()
+    assert layers(request)[2:] == ["prefix", "host", "remote", "prefill", "other"]
+    blocks = {layer: only(request, layer).attributes["blocks"] for layer in ("host", "remote")}
+    assert blocks == {"host": request.sources.host // 4, "remote": request.sources.remote // 4}
+    assert min(blocks.values()) > 0
+    assert only(request, "remote").attributes["fault_us"] == 3000
+
+
 @pytest.mark.parametrize("layer", ["prefill", "decode"])
 def test_a_slowdown_makes_the_decoder_take_that_much_longer(layer: str) -> None:
     faults = Faults()

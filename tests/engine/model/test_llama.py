@@ -11,6 +11,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
 from engine.model.batch import Batch, Chunk
 from engine.model.llama import Llama
@@ -130,14 +131,28 @@ def test_only_the_chunk_s_slots_are_written(model: Llama) -> None:
     assert written.sum() == 6 * 2 * 2
 
 
-def test_adjacent_blocks_are_read_in_place_and_scattered_ones_counted(model: Llama) -> None:
+@pytest.mark.parametrize("tokens", [10, 1], ids=["prefill", "decode"])
+def test_adjacent_blocks_are_read_in_place_and_scattered_ones_copied_and_counted(
+    model: Llama, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
     kv = empty_pool(model.config, 8)
-    before = model.gathered_bytes
-    model.forward(Batch(torch.tensor(IDS[:10]), (Chunk(0, 10, (3, 4, 5)),)), kv)
-    assert model.gathered_bytes == before
-    model.forward(Batch(torch.tensor(IDS[:10]), (Chunk(0, 10, (3, 5, 4)),)), kv)
-    # three blocks of 4 tokens, 2 layers, key and value, 2 heads of 8 float32
-    assert model.gathered_bytes - before == 3 * 4 * 2 * 2 * 2 * 8 * 4
+    pool = range(kv.data_ptr(), kv.data_ptr() + kv.nbytes)
+    attend, in_place = functional.scaled_dot_product_attention, set[bool]()
+
+    def spy(query: Any, key: torch.Tensor, value: torch.Tensor, **more: Any) -> Any:
+        in_place.update((key.data_ptr() in pool, value.data_ptr() in pool))
+        return attend(query, key, value, **more)
+
+    for table, there, copied in (((3, 4, 5), True, 0), ((3, 5, 4), False, 3)):
+        model.forward(Batch(torch.tensor(IDS[:9]), (Chunk(0, 9, table),)), kv)
+        before = model.gathered_bytes
+        with monkeypatch.context() as patch:
+            patch.setattr(functional, "scaled_dot_product_attention", spy)
+            model.forward(Batch(torch.tensor(IDS[:tokens]), (Chunk(10 - tokens, tokens, table),)), kv)
+        assert in_place == {there}
+        # blocks of 4 tokens, 2 layers, key and value, 2 heads of 8 float32
+        assert model.gathered_bytes - before == copied * 4 * 2 * 2 * 2 * 8 * 4
+        in_place.clear()
 
 
 def test_it_keeps_nothing_for_autograd(model: Llama) -> None:

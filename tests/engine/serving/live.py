@@ -11,7 +11,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
+import tokenizers
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from engine.config import EngineConfig
 from engine.model import demo
@@ -87,6 +90,16 @@ def serving(
         thread.join()
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
+
+
+def give_begin_token(server: EngineServer, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Have the tokenizer put one before a bare text, as Llama's does; its id."""
+    tokenizer = server.frontend.tokenizer
+    rules = tokenizers.Tokenizer.from_str(tokenizer._rules.to_str())
+    begin = int(rules.token_to_id("<|begin|>"))
+    rules.post_processor = TemplateProcessing("<|begin|> $A", special_tokens=[("<|begin|>", begin)])
+    monkeypatch.setattr(tokenizer, "_rules", rules)
+    return begin
 
 
 def eventually(what: Callable[[], bool], seconds: float = 10.0) -> bool:

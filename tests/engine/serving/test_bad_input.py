@@ -49,6 +49,7 @@ def post(
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 DEEP = b'{"prompt":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+PARTS = b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "%s"}]}]}'
 
 
 @pytest.mark.parametrize(
@@ -71,9 +72,12 @@ DEEP = b'{"prompt":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         (CHAT, b'{"messages": "hi"}', 400, None, "messages: Expected `array`"),
         (CHAT, b'{"messages": [{"role": "user"}], "tools": [{}]}', 400, None, "tools[0]"),
         (CHAT, b'{"messages": [3]}', 400, None, "messages[0]"),
+        (CHAT, PARTS % b"image_url", 400, "unsupported_parameter", "messages[0].content[1]: images are not supported"),
+        (CHAT, PARTS % b"input_audio", 400, "unsupported_parameter", "audio is not supported"),
+        (CHAT, PARTS % b"poem", 400, None, "messages[0].content[1].type: Invalid enum value 'poem'"),
         ("/tokenize", b'{"prompt": "a", "messages": [{"role": "user"}]}', 400, None, "either a prompt or"),
         ("/detokenize", b'{"tokens": [99999999]}', 400, None, "outside the vocabulary"),
-        ("/v1/admin/faults", b"layer=nowhere,delay_ms=1", 400, "invalid_fault", "frontend|queue"),
+        ("/v1/admin/faults", b"layer=nowhere,delay_ms=1", 400, "invalid_fault", "there are frontend, queue"),
         ("/v1/admin/faults", b'{"specs": "x"}', 400, None, "a line of text"),
         ("/v1/nothing", b"{}", 404, "not_found", "Not Found"),
         ("/health", b"", 405, "method_not_allowed", "Method Not Allowed"),

@@ -112,14 +112,24 @@ def test_it_begins_again_on_the_same_ports_without_its_cache(process: Process) -
     assert eventually(lambda: process.starts() == 3, 60), process.said()
     assert Path(f"/proc/{process.popen.pid}/cmdline").read_bytes().decode().split("\0") == arguments
     assert process.stop() == 0
-    assert "Traceback" not in process.said()
+    said = process.said().splitlines()
+    assert said[0] == "hitmap engine: loading demo ..."
+    assert said[1].endswith("; no spans, which --otlp would send")
+    assert said[2] == f"watch it with: hitmap attach {process.url}"
+    assert said[9:] == ["hitmap engine: stopping: requests under way have 5 s; Ctrl-C again ends them"]
 
 
 def test_faults_are_injected_listed_and_cleared(server: EngineServer) -> None:
     run = CliRunner().invoke
     assert run(command, ["inject", server.url, "--list"]).output == "no fault is on\n"
-    assert "layer=host,delay_ms=5" in run(command, ["inject", server.url, "layer=host,delay_ms=5"]).output
-    assert "lose_events=0.5" in run(command, ["inject", server.url, "lose_events=0.5,for_s=60"]).output
+    shown = run(command, ["inject", f"{server.url}/v1/", "layer=host,delay_ms=5"]).output.splitlines()
+    assert (shown[0], shown[1].split()[1]) == ("on now:", "layer=host,delay_ms=5")
+    assert shown[2:] == ["compare: hitmap report --a 'fault=' --b 'fault=layer=host*'"]
+    shown = run(command, ["inject", server.url, "lose_events=0.5,for_s=60"]).output.splitlines()
+    assert [line.split()[1] for line in shown[1:3]] == ["layer=host,delay_ms=5", "lose_events=0.5,for_s=60"]
+    assert shown[3:] == ["it marks no request: `hitmap sources` shows the gaps"]
+    told = json.loads(run(command, ["inject", server.url.removeprefix("http://"), "--list", "--json"]).output)
+    assert [fault["spec"] for fault in told["faults"]] == [fault.spec for fault in server.faults.active()]
     assert [fault.kind for fault in server.faults.active()] == ["delay_ms", "lose_events"]
     (first, second) = server.faults.active()
     asked(server.url, f"/v1/admin/faults?id={first.id}", method="DELETE")
@@ -141,9 +151,12 @@ def test_faults_are_injected_listed_and_cleared(server: EngineServer) -> None:
         (["serve", "--threads", "100000"], 2, "--threads"),
         (["serve", "--seed", "9" * 30], 2, "--seed"),
         (["serve", "--block-size", "2147483647", "--port", "0", "--grpc-port", "0"], 1, "choose fewer"),
-        (["serve", "--device-blocks", "0", "--port", "0"], 1, "device_blocks must be at least 1"),
-        (["inject", "http://127.0.0.1:9", "--list"], 1, "is an engine serving there?"),
-        (["inject", "here", "--list"], 2, "here is no URL"),
+        (["serve", "--device-blocks", "0", "--port", "0"], 2, "--device-blocks"),
+        (["serve", "--max-model-len", "0"], 2, "--max-model-len"),
+        (["serve", "--block-size", "0"], 2, "--block-size"),
+        (["inject", "http://127.0.0.1:9", "--list"], 1, "no hitmap engine at"),
+        (["inject", "127.0.0.1:9", "--list"], 1, "no hitmap engine at http://127.0.0.1:9"),
+        (["inject", "ftp://here", "--list"], 2, "ftp://here is not the address of a server"),
         (["inject", "http://127.0.0.1:9"], 2, "say one of"),
     ],
 )
@@ -163,8 +176,9 @@ def test_a_port_that_is_taken(server: EngineServer) -> None:
 
 def test_a_fault_that_is_none_is_refused_with_what_is_allowed(server: EngineServer) -> None:
     code, said = refused("inject", server.url, "layer=nowhere,delay_ms=1")
-    assert code == 1
-    assert "frontend|queue|prefix" in said
+    assert code == 2
+    assert "there is no layer 'nowhere'; there are frontend, queue, prefix" in said
+    assert refused("inject", server.url, "evict=2")[0] == 2
 
 
 @contextmanager
@@ -190,14 +204,16 @@ DEEP = b"[" * 100_000
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
-        (b"HTTP/1.0 200 OK\r\n\r\n{}", "no hitmap engine"),
-        (b"HTTP/1.0 200 OK\r\n\r\n[1]", "no hitmap engine"),
-        (b'HTTP/1.0 200 OK\r\n\r\n{"faults": [{"id": "x", "spec": 1}]}', "no hitmap engine"),
-        (b"HTTP/1.0 200 OK\r\n\r\n" + DEEP, "is an engine serving there?"),
-        (b"HTTP/1.0 500 No\r\n\r\n" + DEEP, "answers 500: no hitmap engine"),
-        (b"HTTP/1.0 200 OK\r\ncontent-length: 99\r\n\r\n{", "is an engine serving there?"),
-        (b"\x00\x01\r\n\r\n", "is an engine serving there?"),
-        (b"", "is an engine serving there?"),
+        (b"HTTP/1.0 200 OK\r\n\r\n{}", "it answers something else"),
+        (b"HTTP/1.0 200 OK\r\n\r\n[1]", "it answers something else"),
+        (b'HTTP/1.0 200 OK\r\n\r\n{"faults": [{"id": "x", "spec": 1}]}', "it answers something else"),
+        (b"HTTP/1.0 200 OK\r\n\r\n" + DEEP, "no hitmap engine at"),
+        (b"HTTP/1.0 500 No\r\n\r\n" + DEEP, "it answers 500"),
+        (b"HTTP/1.0 200 OK\r\ncontent-length: 99\r\n\r\n{", "no hitmap engine at"),
+        (b"\x00\x01\r\n\r\n", "no hitmap engine at"),
+        (b"", "no hitmap engine at"),
+        (b'HTTP/1.0 404 No\r\n\r\n{"error": {"message": "x", "param": "spec"}}', "it answers 404"),
+        (b'HTTP/1.0 404 No\r\n\r\n{"detail": "Not Found"}', "it answers 404"),
     ],
 )
 def test_who_is_no_engine_is_told_so(reply: bytes, says: str) -> None:
@@ -216,12 +232,13 @@ def test_the_token_goes_nowhere_else() -> None:
             ("127.0.0.1", int(elsewhere.rpartition(":")[2]))
         ).close()  # nobody came before
     assert code == 1
-    assert "answers 302: no hitmap engine" in said
+    assert "it answers 302" in said
 
 
 def test_what_a_server_calls_a_fault_does_not_steer_the_terminal() -> None:
     with answering(b'HTTP/1.0 200 OK\r\n\r\n{"faults": [{"id": 1, "spec": "\\u001b[31mred\\n"}]}') as url:
-        assert CliRunner().invoke(command, ["inject", url, "--list"]).output == "   1  \ufffd[31mred\ufffd\n"
+        shown = CliRunner().invoke(command, ["inject", url, "--list"]).output
+    assert shown == "on now:\n   1  \ufffd[31mred\ufffd\n"
 
 
 def test_errors_come_without_a_traceback() -> None:
@@ -229,8 +246,9 @@ def test_errors_come_without_a_traceback() -> None:
         [*HITMAP, "engine", "serve", "--model", "/no/such"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("hitmap: /no/such is no folder")
-    assert done.stderr.count("\n") == 1
+    loading, error = done.stderr.splitlines()
+    assert loading == "hitmap engine: loading /no/such ..."
+    assert error.startswith("hitmap: /no/such is no folder")
 
 
 def test_every_option_says_what_it_does() -> None:

@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from engine.serve import EngineServer
 from engine.serving import connection
-from tests.engine.serving.live import eventually, is_idle, serving, settings
+from tests.engine.serving.live import eventually, give_begin_token, is_idle, serving, settings
 
 SERVICE = "hitmap.engine.v1.Inference"
 
@@ -105,6 +105,20 @@ def test_conversations_token_ids_and_stop_strings(server: EngineServer, client: 
     stopped = client.call("Generate", conversation | {"sampling": greedy(), "stop": [stop]})
     assert stopped.text == chat.text[: chat.text.index(stop)]
     assert stopped.finish_reason == 1  # FINISH_REASON_STOP
+
+
+def test_a_text_gets_the_begin_token_and_a_conversation_has_its_own(
+    server: EngineServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, tokenizer = give_begin_token(server, monkeypatch), server.frontend.tokenizer
+    messages = [{"role": "user", "content": "hello"}]
+    for asked, tokens in (
+        ({"text": "hello"}, [begin, *tokenizer.encode("hello")]),
+        ({"conversation": {"messages": messages}}, tokenizer.encode(tokenizer.chat_prompt(messages))),
+    ):
+        assert list(client.call("Tokenize", asked).token_ids) == tokens
+        answer = client.call("Generate", asked | {"sampling": greedy(1)})
+        assert answer.usage.prompt_tokens == len(tokens)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
+import urllib.error
 import urllib.request
 from typing import Any
 
@@ -14,7 +16,7 @@ from collector.prometheus import parse
 from collector.usage import stream
 from engine.serve import EngineServer
 from engine.telemetry import TelemetryConfig
-from tests.engine.serving.live import serving, settings
+from tests.engine.serving.live import eventually, give_begin_token, serving, settings
 
 _numbers = itertools.count()
 
@@ -38,6 +40,24 @@ def test_tokens_and_text_are_the_same_thing(server: EngineServer) -> None:
     assert told["count"] == len(told["tokens"])
     assert told["max_model_len"] == 4096
     assert call(server, "/detokenize", {"tokens": told["tokens"]})[0] == {"prompt": text}
+
+
+def test_a_plain_prompt_gets_the_begin_token_and_a_chat_has_its_own(
+    server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = give_begin_token(server, monkeypatch)
+    chat = {"messages": [{"role": "user", "content": "some words"}]}
+    for body, path, by_default in (
+        ({"prompt": "some words"}, "completions", True),
+        (chat, "chat/completions", False),
+    ):
+        bare = call(server, "/tokenize", body | {"add_special_tokens": False})[0]["tokens"]
+        tokens = {False: bare, True: [begin, *bare]}
+        for more, added in (({}, by_default), *(({"add_special_tokens": added}, added) for added in tokens)):
+            assert call(server, "/tokenize", body | more)[0]["tokens"] == tokens[added]
+            usage = call(server, f"/v1/{path}", {"max_tokens": 1} | body | more)[0]["usage"]
+            assert usage["prompt_tokens"] == len(tokens[added])
+    assert complete(server, [5, 6, 7])["usage"]["prompt_tokens"] == 3
 
 
 def test_the_template_is_what_a_chat_computes(server: EngineServer) -> None:
@@ -70,7 +90,23 @@ def test_an_empty_cache_finds_nothing(server: EngineServer) -> None:
 def test_health_and_version(server: EngineServer) -> None:
     assert call(server, "/health")[0] == ""
     assert call(server, "/health", method="HEAD")[0] == ""
-    assert call(server, "/version")[0]["version"]
+    told = call(server, "/version")[0]
+    assert told.pop("version")
+    assert told == {"service_name": "hitmap-engine", "service_instance_id": server.telemetry.instance_id}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_health_fails_once_the_core_is_dead_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as server:
+        monkeypatch.setattr(server.engine._stepper, "step", sys.exit)
+        with pytest.raises(urllib.error.HTTPError) as failed:
+            complete(server, "whoever comes now")
+        assert failed.value.code == 500
+        assert eventually(lambda: not server.engine.alive)
+        with pytest.raises(urllib.error.HTTPError) as failed:
+            call(server, "/health")
+        assert failed.value.code == 503
+        assert "hitmap_engine_steps_total" in call(server, "/metrics")[0]
 
 
 def test_where_kv_events_are_published(server: EngineServer) -> None:

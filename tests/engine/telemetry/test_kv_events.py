@@ -62,7 +62,10 @@ def test_who_comes_late_gets_all_of_it_in_order(publisher: KvPublisher, spool: S
     publisher.put(now + 2, [AllBlocksCleared()])
     told = rows(publisher, spool, 3)
     assert [(row["action"], row["seq"], row["rank"]) for row in told] == [
-        *(("stored", 0, 0), ("stored", 0, 0), ("removed", 1, 0), ("cleared", 2, 0))
+        ("stored", 0, 0),
+        ("stored", 0, 0),
+        ("removed", 1, 0),
+        ("cleared", 2, 0),
     ]
     assert [row.get("depth") for row in told[:2]] == [0, 1]
     assert told[0]["time"] == pytest.approx(now, abs=1e-6)

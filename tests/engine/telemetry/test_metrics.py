@@ -79,8 +79,8 @@ def test_a_step_is_counted() -> None:
 
 def test_what_the_core_knows_is_asked_when_it_is_read() -> None:
     telemetry = Telemetry(EngineConfig())
-    counts = Counts(lost=16, load_failures=1)
-    counts.evictions["device"] = 3
+    counts = Counts(lost=16, load_failures=1, disk_failures=5)
+    counts.evictions["device"], counts.dropped["device"] = 3, 2
     stats = [Stats(3, 2, 1, 9, 0, 4, 4096, CacheStats(TIERS, counts))]
     assert "num_requests_running" not in samples(telemetry)
     telemetry.watch(lambda: stats[-1])
@@ -91,6 +91,7 @@ def test_what_the_core_knows_is_asked_when_it_is_read() -> None:
     assert "kv_cache_usage_perc{tier=remote}" not in told  # a tier that is off has no share
     assert told["kv_gathered_bytes_total"] == 4096
     assert (told["kv_evicted_blocks_total{tier=device}"], told["kv_lost_tokens_total"]) == (3, 16)
+    assert (told["kv_dropped_blocks_total{tier=device}"], told["kv_disk_failures_total"]) == (2, 5)
 
 
 def test_what_it_is_and_which_faults_are_on() -> None:

@@ -57,6 +57,21 @@ def test_every_request_reaches_the_collector_whole(tmp_path: Path) -> None:
     )
 
 
+def test_a_flush_waits_for_nothing_but_the_sending(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sender, "_EVERY_S", 3600)
+    spool = Spool(tmp_path, Tally())
+    with listening(spool) as door:
+        spans = SpanSender(door.endpoint, TRACER)
+        for sent in (3, 6, 6):
+            if sent > spans.counts["sent"]:
+                for number in range(3):
+                    spans.put(request(f"r{number}"))
+            assert spans.flush(60)
+            assert spans.counts["sent"] == sent
+        spans.close()
+    spool.close()
+
+
 def test_text_that_is_no_unicode_costs_its_attribute_and_nothing_else(tmp_path: Path) -> None:
     spool = Spool(tmp_path, Tally())
     with listening(spool) as door:

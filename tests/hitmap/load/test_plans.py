@@ -86,6 +86,48 @@ def test_limits() -> None:
     assert len(list(mixed().limited(duration_s=30, count=3))) == 3
 
 
+def at(*times: float) -> Plan:
+    return Plan("times", lambda: iter([Planned(time, lambda _: {}, {}) for time in times]))
+
+
+@pytest.mark.parametrize(
+    ("plan", "requests", "window_s", "per_s", "cut"),
+    [
+        (at(1, 2, 3, 4), 4, 4.0, 1.0, False),  # three gaps of a second
+        (at(1, 2, 3, 4).limited(duration_s=10), 4, 4.0, 1.0, False),  # it ends before that
+        (at(1, 2, 3, 4).limited(duration_s=4), 3, 4.0, 0.75, True),
+        (at(1, 2, 3, 4).limited(count=2), 2, 2.0, 1.0, False),
+        (at(1, 2, 3, 4).limited(duration_s=4, count=3), 3, 3.0, 1.0, False),
+        (at(5).limited(duration_s=4), 0, 4.0, 0.0, True),
+        (at(5, 5), 2, 0.0, None, False),
+        (at(5), 1, 0.0, None, False),
+        (at(), 0, 0.0, None, False),
+    ],
+)
+def test_a_schedule(plan: Plan, requests: int, window_s: float, per_s: float | None, cut: bool) -> None:
+    schedule = plan.schedule()
+    assert (schedule.requests, schedule.window_s, schedule.per_s, schedule.cut) == (
+        requests,
+        window_s,
+        per_s,
+        cut,
+    )
+    assert requests == len(list(plan))
+
+
+def test_a_plan_without_end_has_no_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hitmap.load.plan.MOST_REQUESTS", 100)
+    with pytest.raises(UsageError, match="more than 100 requests would be due: give a shorter --duration"):
+        mixed().schedule()
+    assert mixed().limited(count=100).schedule().requests == 100
+
+
+@given(seed=SEEDS, count=st.integers(1, 60))
+def test_the_times_of_a_mix_are_those_of_its_requests(seed: int, count: int) -> None:
+    plan = mixed(seed).limited(count=count)
+    assert plan.schedule().last_due_s == [planned.due_s for planned in plan][-1]
+
+
 def test_shares_are_those_asked_for() -> None:
     counts = outline(mixed(3, chat=0.5, rag=0.3, agent=0.2).limited(count=4000)).by_template
     assert {kind: count / 4000 for kind, count in counts.items()} == pytest.approx(mix.DEFAULT, abs=0.04)

@@ -19,6 +19,7 @@ from hitmap.load.client import ERROR_IN_STREAM, HUNG_UP, INTERRUPTED, NOT_UNDERS
 from hitmap.load.plan import Body
 from hitmap.load.sender import OVER_LIMIT, SESSION_OVER
 from hitmap.load.summary import Tally
+from hitmap.load.view import summary_lines
 from tests.hitmap.load.server import WORDS, LlmServer
 
 TEXT = "".join(WORDS)
@@ -290,3 +291,16 @@ def test_a_log_that_cannot_grow_ends_the_load(server: LlmServer) -> None:
 def test_a_summary_is_plain_data(server: LlmServer) -> None:
     summary = run(plan(asks("q")), server.url)
     assert json.loads(json.dumps(asdict(summary)))["completed"] == 1
+
+
+def test_an_interrupted_load_says_of_how_many(server: LlmServer) -> None:
+    stopping = threading.Event()
+
+    def progress(_elapsed_s: float, tally: Tally) -> None:
+        if tally.completed == 2:
+            stopping.set()
+
+    requests = plan(asks("q"), asks("r"), *(asks("never", 600.0 + number) for number in range(3)))
+    summary = run(requests, server.url, progress=progress, stopping=stopping)
+    assert (summary.planned, summary.whole_plan) == (2, 5)
+    assert next(summary_lines(summary)).startswith("a test: 2 of 5 due, 2 sent, 2 completed in ")
