@@ -4,9 +4,11 @@ and preemptions, counted from every side."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from analysis.sanity.examine import examine
 from cachemodel.layers import SERVING_LAYERS, Tier
 from engine.telemetry.names import SPANS
 from store.embedded import Embedded
@@ -91,3 +93,11 @@ def test_every_computed_token_is_in_one_step_also_those_of_the_preempted(stored:
     generated = told["generation_tokens_total"] - 36  # the first comes with the last token of its prompt
     assert prefill + decode == computed + generated
     assert 0 <= prefill - computed <= told["preemptions_total"]
+
+
+def test_no_sanity_rule_finds_anything_wrong(stored: Stored) -> None:
+    """Nor that nobody says who was preempted: the spans do."""
+    now = datetime.now(UTC)
+    examination = examine(stored.client, ["e"], now - timedelta(hours=1), now + timedelta(minutes=1))
+    assert examination.unanswered == ()
+    assert [(finding.rule.id, finding.evidence) for finding in examination.findings] == []
