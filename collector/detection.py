@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from cachemodel.address import server_url
 from cachemodel.errors import UserError
 from collector.fetch import FetchError, Response, get
 from collector.otlp.check import DEFAULT_WINDOW, Window
@@ -131,7 +132,7 @@ class Probe:
     """Asks one server, each path once."""
 
     def __init__(self, url: str, api_key: str = "", timeout_s: float = 3.0) -> None:
-        self.url = base_url(url)
+        self.url = server_url(url)
         self._api_key = api_key
         self._timeout_s = timeout_s
         self._answers: dict[str, Response] = {}
@@ -168,20 +169,6 @@ class Probe:
         except (ValueError, RecursionError):
             return {}
         return value if isinstance(value, dict) else {}
-
-
-def base_url(url: str) -> str:
-    """The address that paths are appended to, from what people type."""
-    url = url if "://" in url else f"http://{url}"
-    url = url.rstrip("/").removesuffix("/metrics").removesuffix("/v1")
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise UserError(f"{url} is not the address of a server: give one such as http://127.0.0.1:8000")
-    return url
 
 
 def is_loopback(host: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from cachemodel.address import server_url
 from cachemodel.errors import UsageError, UserError
 from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Detection
@@ -17,7 +18,6 @@ from collector.pipeline import Pipeline
 from collector.resume import Stored
 from hitmap.commands._collector_options import collector_options, store_config
 from hitmap.commands._detection_view import as_dict, table, unreachable
-from hitmap.commands._server_url import server_url
 from hitmap.commands._store_option import store_option
 from hitmap.config.model import OFF, CollectorConfig
 from hitmap.doors import Doors

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from cachemodel.address import server_url
 from cachemodel.errors import UsageError
 from cachemodel.printable import printable
 from engine.config import EngineConfig
 from hitmap.commands._engine_faults import ask
-from hitmap.commands._server_url import server_url
 
 if TYPE_CHECKING:
     from engine.serve import EngineServer

@@ -17,8 +17,8 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from cachemodel.address import server_url
 from cachemodel.errors import UsageError, UserError
-from hitmap.commands._server_url import server_url
 from hitmap.load import mix, prompts, run
 from hitmap.load.agents import SESSION_GAP_S
 from hitmap.load.arrivals import PROCESSES, arrivals

@@ -20,7 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from collector.detection import base_url, is_loopback
+from cachemodel.address import server_url
+from collector.detection import is_loopback
 from collector.otlp.check import DAY_S, Window
 
 OFF = "off"
@@ -177,7 +178,7 @@ ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_l
 def _each_once(servers: dict[str, ServerConfig]) -> dict[str, ServerConfig]:
     names: dict[str, str] = {}
     for name, server in servers.items():
-        first = names.setdefault(base_url(server.url), name)
+        first = names.setdefault(server_url(server.url), name)
         if first != name:
             raise ValueError(f"{first} and {name} have the same url: everything it tells would count twice")
     return servers

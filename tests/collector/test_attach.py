@@ -12,7 +12,7 @@ import pytest
 
 from cachemodel.errors import UserError
 from collector.attach import Attachment, AttachOptions, detect, kv_endpoints
-from collector.detection import Capability, Detection, base_url, kv_addresses
+from collector.detection import Capability, Detection, kv_addresses
 from collector.kv.subscriber import KvEndpoint
 from collector.metric import version_key
 from collector.otlp.check import Window
@@ -161,11 +161,6 @@ def test_unreachable_locked_and_wrong_addresses_are_said() -> None:
     for url in ("ftp://x", "http://", "http://h:port", "http://h:99999"):
         with pytest.raises(UserError, match="is not the address of a server"):
             detect(url)
-
-
-@pytest.mark.parametrize("typed", ["h:8000", "http://h:8000/", "http://h:8000/metrics", "http://h:8000/v1/"])
-def test_addresses_as_people_type_them(typed: str) -> None:
-    assert base_url(typed) == "http://h:8000"
 
 
 def test_versions_are_compared_by_number() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cachemodel.address import server_url
 from cachemodel.errors import UsageError
-from hitmap.commands._server_url import server_url
 
 
 @pytest.mark.parametrize(

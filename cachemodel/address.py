@@ -1,4 +1,4 @@
-"""The address of a server as people type it, the same on every command that takes one."""
+"""The address of a server as people type it, the same wherever one is given."""
 
 from __future__ import annotations
 
