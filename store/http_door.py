@@ -14,13 +14,14 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from cachemodel.http_offer import without_offer
 
 MOST_CONNECTIONS = 256  # a quarter of the files that a process may usually open
 ACCEPTED_AT_ONCE = 64  # before it is seen which of the others have been closed meanwhile
@@ -29,7 +30,6 @@ CONNECTION_BYTES = HEAD_BYTES + (256 << 10)  # of one connection: its head, and 
 HEAD_S = 10.0
 IDLE_S = 75  # between two requests; exporters of metrics send once a minute
 
-_OFFER = frozenset({b"upgrade", b"http2-settings"})
 _INCOMPLETE = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -95,7 +95,7 @@ class Connection(HttpToolsProtocol):
             self.send_400_response("This is no proxy.")
             return
         lines = [b"%s %s HTTP/%s" % (method, self.url, self.parser.get_http_version().encode())]
-        lines += [b"%s: %s" % header for header in _without_offer(self.headers)]
+        lines += [b"%s: %s" % header for header in without_offer(self.headers)]
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self._feed(b"\r\n".join([*lines, b"", rest]))
@@ -148,17 +148,6 @@ class Connection(HttpToolsProtocol):
         if self._timer:
             self._timer.cancel()
         self._timer = None
-
-
-def _without_offer(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    kept = []
-    for name, value in headers:
-        if name == b"connection":
-            words = [word.strip() for word in value.split(b",")]
-            value = b", ".join(word for word in words if word.lower() not in _OFFER)
-        if name not in _OFFER and (value or name != b"connection"):
-            kept.append((name, value))
-    return kept
 
 
 def bounded_server(app: Any, *, body_s: float) -> uvicorn.Server:

@@ -21,6 +21,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from cachemodel.http_offer import without_offer
 from engine.errors import Overloaded
 from engine.serving.guard import error_response
 
@@ -34,7 +35,6 @@ BODY_S = 30.0
 STALL_S = 30.0  # a reader that takes nothing for this long is gone
 IDLE_S = 75
 SEND_BUFFER_BYTES = 64 << 10  # the kernel's, a connection
-_OFFER = frozenset({b"connection", b"upgrade", b"http2-settings"})
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
@@ -90,8 +90,9 @@ class Connection(HttpToolsProtocol):
             self.send_400_response("This is no proxy.")
             return
         head = [b"%s %s HTTP/%s" % (method, self.url, self.parser.get_http_version().encode())]
-        head += [b"%s: %s" % header for header in self.headers if header[0] not in _OFFER]
+        head += [b"%s: %s" % header for header in without_offer(self.headers)]
         self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self._feed(b"\r\n".join([*head, b"", rest]))
 
     def on_message_begin(self) -> None:

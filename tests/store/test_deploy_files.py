@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hitmap.cli import cli
 
-yaml = pytest.importorskip("yaml", reason="PyYAML comes with pre-commit, in the dev extra")
 ROOT = Path(__file__).parents[2]
 
 

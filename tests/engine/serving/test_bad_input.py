@@ -170,7 +170,7 @@ def test_an_offer_of_http_2_is_ignored(server: EngineServer) -> None:
             if pause:
                 time.sleep(0.05)
             sock.sendall(body)
-            answer = sock.recv(65536)
+            answer = read_all(sock)  # to the end: it asked to close
         assert answer.startswith(b"HTTP/1.1 200 ")
     with connected(server) as sock:
         sock.sendall(b"CONNECT evil.example:80 HTTP/1.1\r\nhost: evil.example:80\r\n\r\n")
