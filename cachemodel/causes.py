@@ -32,11 +32,15 @@ class Eviction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A cause with the ideal cache that would have served its tokens, and what must be known to tell."""
+    """A cause with the ideal cache that would have served its tokens, and what must be known to tell.
+
+    colour: for plots, distinct also for colour-blind readers.
+    """
 
     cause: MissCause
     cache: str
     evidence: str
+    colour: str
 
 
 LADDER = (
@@ -44,15 +48,18 @@ LADDER = (
         MissCause.UNALIGNED,
         "loses nothing to blocks, chunks, the last block or speculative decoding",
         "the alignment unit, fitted from (prompt, cached) pairs or canaries",
+        "#88CCEE",
     ),
     Rung(
         MissCause.NOT_LOADED,
         "never fails or declines a load or store, shares blocks in flight, ignores options that switch reads off",
         "connector counters, request options, timing",
+        "#DDCC77",
     ),
-    Rung(MissCause.ELSEWHERE, "sees what every replica and rank held", "KV events of the others"),
-    Rung(MissCause.ISOLATED, "ignores salt, adapter and image keys", "extra keys"),
-    Rung(MissCause.EVICTED, "forgets nothing", "removed and cleared events, restarts"),
-    Rung(MissCause.CHANGED, "sees prompts as the advisor would rewrite them", "prompt chains"),
-    Rung(MissCause.COLD, "holds everything", "none"),
+    Rung(MissCause.ELSEWHERE, "sees what every replica and rank held", "KV events of the others", "#44AA99"),
+    Rung(MissCause.ISOLATED, "ignores salt, adapter and image keys", "extra keys", "#AA4499"),
+    Rung(MissCause.EVICTED, "forgets nothing", "removed and cleared events, restarts", "#CC6677"),
+    Rung(MissCause.CHANGED, "sees prompts as the advisor would rewrite them", "prompt chains", "#882255"),
+    Rung(MissCause.COLD, "holds everything", "none", "#BBBBBB"),
 )
+UNKNOWN_COLOUR = "#555555"

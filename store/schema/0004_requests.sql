@@ -29,6 +29,8 @@ CREATE TABLE IF NOT EXISTS requests
     remote_tokens     Nullable(UInt32)         CODEC(T64, ZSTD(1)),
     created_tokens    Nullable(UInt32)         CODEC(T64, ZSTD(1)) COMMENT 'of the computed ones: written to the cache; NULL where nothing tells',
     completion_tokens Nullable(UInt32)         CODEC(T64, ZSTD(1)),
+    recomputed_tokens Nullable(UInt32)         CODEC(T64, ZSTD(1)) COMMENT 'computed again after a preemption, beside the prompt; NULL where nothing tells',
+    preemptions       Nullable(UInt32)         CODEC(T64, ZSTD(1)),
 
     client_ttft_us    Nullable(Int64)          CODEC(T64, ZSTD(1)) COMMENT 'as the client saw it (request log)',
     client_e2e_us     Nullable(Int64)          CODEC(T64, ZSTD(1)),

@@ -8,12 +8,14 @@ CREATE TABLE IF NOT EXISTS kv_events
     epoch        DateTime64(6)          CODEC(Delta(8), ZSTD(1)) COMMENT 'which life of the publisher: when the first batch of it that was seen was made',
     seq          UInt64                 CODEC(Delta, ZSTD(1)) COMMENT 'sequence number of the message or drained event',
     pos          UInt32                 CODEC(T64, ZSTD(1)) COMMENT 'position of the row in its message, from 1: order matters; 0 for what precedes the message (gap, restart)',
-    action       Enum8('stored' = 1, 'removed' = 2, 'cleared' = 3, 'gap' = 4, 'restart' = 5, 'unknown' = 6, 'created' = 7, 'updated' = 8)
-                 COMMENT 'created: an empty cache, its capacity in detail; updated: no more than a priority',
+    action       Enum8('stored' = 1, 'removed' = 2, 'cleared' = 3, 'gap' = 4, 'restart' = 5, 'unknown' = 6, 'created' = 7, 'updated' = 8, 'resolved' = 9)
+                 COMMENT 'created: an empty cache, its capacity in detail; updated: no more than a priority; resolved: nothing happened, but the place of a block whose parent was not known is now',
     block        Nullable(UInt64)       CODEC(ZSTD(1)),
     parent       Nullable(UInt64)       CODEC(ZSTD(1)) COMMENT 'the block before it in its chain',
     depth        Nullable(UInt32)       CODEC(T64, ZSTD(1)) COMMENT 'blocks before it in its chain and group; NULL where the parent was not seen, and where a connector told no more than the hash of a block that was not seen',
-    content      Nullable(UInt64)       CODEC(ZSTD(1)) COMMENT 'first block of a chain only: the same on every server for the same tokens and keys, whatever the seed of its hashes',
+    content      Nullable(UInt64)       CODEC(ZSTD(1)) COMMENT 'hash of its tokens and all before them (cachemodel/content.py): the same on every server; NULL where these are not known',
+    isolation    Nullable(UInt64)       CODEC(ZSTD(1)) COMMENT 'hash of the salt, adapter and image keys of its chain so far; 0: none; NULL where not known',
+    local        Nullable(UInt64)       CODEC(ZSTD(1)) COMMENT 'stored rows: hash of its tokens alone; NULL where they are not known',
     block_size   Nullable(UInt32)       CODEC(T64, ZSTD(1)) COMMENT 'tokens; a connector''s chunks can be larger than the blocks of its engine',
     medium       LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'as the server said: GPU, CPU, CPU_PINNED, STORAGE, cache_level=0, ...; empty where it did not',
     tier         LowCardinality(String) CODEC(ZSTD(1)) COMMENT 'device, host or remote; empty where the medium is unknown',
@@ -31,6 +33,36 @@ ENGINE = MergeTree
 PARTITION BY toDate(time)
 ORDER BY (toStartOfHour(time), server, source, rank, epoch, seq, pos)
 SETTINGS non_replicated_deduplication_window = 1000;
+
+-- What befell each block, to be found by its content: the history of the blocks of one prompt without reading the rest.
+CREATE TABLE IF NOT EXISTS kv_block_events
+(
+    content    UInt64,
+    isolation  UInt64,
+    server     LowCardinality(String),
+    source     LowCardinality(String),
+    rank       UInt16,
+    epoch      DateTime64(6),
+    seq        UInt64,
+    pos        UInt32,
+    time       DateTime64(6),
+    action     Enum8('stored' = 1, 'removed' = 2),
+    tier       LowCardinality(String),
+    group_idx  UInt32,
+    block_size UInt32
+)
+ENGINE = MergeTree
+PARTITION BY toYYYYMM(time)
+ORDER BY (content, server, rank, epoch, seq, pos)
+SETTINGS index_granularity = 256, non_replicated_deduplication_window = 1000;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS kv_block_events_feed TO kv_block_events AS
+SELECT
+    assumeNotNull(content) AS content, ifNull(isolation, 0) AS isolation, server, source, rank, epoch, seq, pos, time,
+    CAST(action, 'Enum8(\'stored\' = 1, \'removed\' = 2)') AS action, tier, ifNull(group_idx, 0) AS group_idx,
+    ifNull(block_size, 0) AS block_size
+FROM kv_events
+WHERE action IN ('stored', 'removed') AND content IS NOT NULL;
 
 -- What each rank holds after all that was told, one row a block on a medium. Several sources can tell of the same block
 -- (tensor-parallel ranks) and one source several times (full reports): such stored rows are counted as repeats.
