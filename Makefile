@@ -35,7 +35,7 @@ $(VENV)/.engine: $(VENV)/.server
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.engine
-	$(PIP_INSTALL) -e '.[server,engine,dev]'
+	$(PIP_INSTALL) -e '.[server,engine,dashboard,dev]'
 	@touch $@
 
 demo: $(VENV)/.engine
@@ -47,10 +47,11 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The store's door is tried with the real curl, too; without it those tests are skipped.
+# The store's door is tried with the real curl and the dashboard with a real browser; without them those tests are skipped.
 test: check
-	@command -v curl >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
-		apt-get update && apt-get install -y curl; } || echo "curl is not installed: its tests are skipped"
+	@for tool in curl chromium; do command -v $$tool >/dev/null || { \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update && apt-get install -y $$tool; } \
+		|| echo "$$tool is not installed: its tests are skipped"; done
 	$(BIN)/pytest
 
 bench: $(VENV)/.dev

@@ -31,6 +31,9 @@ NUMBER_COLUMNS = (
     "device_tokens",
     "host_tokens",
     "remote_tokens",
+    "created_tokens",
+    "recomputed_tokens",
+    "preemptions",
 )
 _COMPARISON = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*")
 _LABEL = "label."  # before the name of a label that is called as a column is
@@ -43,13 +46,14 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 class Selection:
     """A set of requests: its name for people, an SQL condition on `requests` and the condition's parameters.
 
-    texts: the text columns and labels that the condition is about, by name.
+    texts: the text columns and labels that the condition is about, by name; numbers: the columns of numbers.
     """
 
     name: str
     condition: str
     parameters: dict[str, object] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
 
 
 def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, name: str = "") -> Selection:
@@ -61,6 +65,7 @@ def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, n
     conditions: list[str] = []
     parameters: dict[str, object] = {}
     texts: dict[str, None] = {}
+    numbers: dict[str, None] = {}
     before = ""
     for number, term in enumerate(t.strip() for t in text.split(",") if t.strip()):
         key = f"{prefix}{number}"
@@ -69,8 +74,7 @@ def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, n
             if _is_unknown(subject, labels):
                 raise UsageError(_unknown(subject, labels) + _cut_short(before))
             condition, values = _comparison(key, subject, operator, value)
-            if subject not in NUMBER_COLUMNS:
-                texts[subject] = None
+            (numbers if subject in NUMBER_COLUMNS else texts)[subject] = None
         elif "/" in term:
             condition, values = _window(key, term, now)
         else:
@@ -81,7 +85,7 @@ def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, n
         before = term
     if not conditions:
         raise UsageError("a set of requests needs at least one term, such as -1h/now or phase=control")
-    return Selection(name or text, " AND ".join(conditions), parameters, tuple(texts))
+    return Selection(name or text, " AND ".join(conditions), parameters, tuple(texts), tuple(numbers))
 
 
 def around(moment: datetime, window: timedelta, name: str, server: str = "") -> tuple[Selection, Selection]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.running import rss_of
 from collector.attach import Attachment
+from collector.kv import sockets as kv_sockets
 from collector.kv import subscriber as kv_subscriber
 from collector.kv.subscriber import KvSubscriber
 from collector.otlp import grpc as otlp_grpc
@@ -127,7 +128,7 @@ def bounds(gauges: Gauges, sink: Measured, spool_bytes: int, connections: int) -
         "HTTP bodies held, bytes": (otlp_http.BODIES + 1) * Limits().message_bytes,
         "HTTP requests under way": otlp_http.WORKERS,
         "gRPC requests under way": otlp_grpc.WORKERS,
-        "KV messages waiting": kv_subscriber.QUEUE + kv_subscriber.BURST,
+        "KV messages waiting": kv_sockets.QUEUE + kv_subscriber.BURST,
         # a scrape has a clock of its own that cuts it off
         "threads": THREADS_OF_OURS
         + THREADS_OF_DOORS

@@ -23,6 +23,7 @@ from collector.otlp.grpc import OtlpGrpcReceiver
 from collector.otlp.http import OtlpHttpReceiver
 from collector.pipeline import Pipeline
 from collector.sink import Sink
+from tests.collector.support import HASHER
 
 SETTLE_S = 60.0  # for the last KV events, which nobody acknowledges
 DRAIN_S = 120.0
@@ -39,7 +40,7 @@ def attach(
         )
         while (stats := pipeline.stats()).spool_bytes > stats.spool_limit_bytes / 2:
             time.sleep(EVERY_S)  # nothing is attached to while the spool is full
-        gauges.attachments.append(stack.enter_context(Attachment(detect(url), options, sink)))
+        gauges.attachments.append(stack.enter_context(Attachment(detect(url), options, sink, hasher=HASHER)))
 
 
 def take_the_rest(gauges: Gauges) -> None:

@@ -122,7 +122,13 @@ def _soak(home: Path, seconds: float, rate: float) -> tuple[list[Look], Counter[
         with engine(home / "engine.log", [*OPTIONS, *told]) as serving:
             detection = detect(serving.url, otlp=ground.otlp)
             watch = AttachOptions(server="soak", log=log)
-            with Attachment(detection, watch, ground.pipeline.sink, Stored(lambda: connect(ground.dsn))):
+            with Attachment(
+                detection,
+                watch,
+                ground.pipeline.sink,
+                Stored(lambda: connect(ground.dsn)),
+                hasher=ground.hasher,
+            ):
                 ends, number = time.monotonic() + seconds, 0
                 while time.monotonic() < ends:
                     did += _round(

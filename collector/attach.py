@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Self
 
 import msgspec
 
+from cachemodel.content import ContentHasher
 from cachemodel.errors import UserError
 from collector.aliases import INSTANCE, SERVICE, alias
+from collector.chains.memory import ChainMemory
+from collector.chains.open import MEMORY_BYTES, open_chains
+from collector.chains.settings import DEFAULT_CHAINS, ChainSettings
+from collector.chains.source import ChainTail
 from collector.detection import Detection, Probe, Visit, with_service
 from collector.dialects.detectors import KNOWN, recognise
 from collector.kv.endpoints import kv_endpoints, not_followed, within_bounds
-from collector.kv.subscriber import KvSubscriber
+from collector.kv.subscriber import KvEndpoint, KvSubscriber
 from collector.log_tail import LogTail, ServerLogTail
 from collector.otlp.check import DEFAULT_WINDOW, Window
 from collector.resume import Stored
@@ -52,6 +58,7 @@ class AttachOptions:
     in the server's own configuration, empty for what the server says; kv_bind: whether the collector binds
     kv_events, None for vLLM's rule; kv_ranks: data-parallel ranks, on consecutive ports. log: JSONL request log.
     server_log: the server's own log. drain: also read what is gone once it was read. window: which times are kept.
+    chains: what is made of the prompts in `log`.
     """
 
     server: str
@@ -67,6 +74,7 @@ class AttachOptions:
     interval_s: float = 5.0
     api_key: str = ""
     window: Window = DEFAULT_WINDOW
+    chains: ChainSettings = DEFAULT_CHAINS
 
     @property
     def service(self) -> str:
@@ -75,27 +83,56 @@ class AttachOptions:
 
 
 class Attachment:
-    """The running sources of one server. stored: lets them take up what an earlier run left off."""
+    """The running sources of one server.
+
+    stored: lets them take up what an earlier run left off. hasher: of the installation. snapshots: folder in which what
+    a cache holds outlives the collector, None for nowhere. memory: of prompts, that of other servers beside it.
+    """
 
     def __init__(
-        self, detection: Detection, options: AttachOptions, sink: Sink, stored: Stored | None = None
+        self,
+        detection: Detection,
+        options: AttachOptions,
+        sink: Sink,
+        stored: Stored | None = None,
+        *,
+        hasher: ContentHasher,
+        snapshots: Path | None = None,
+        memory: ChainMemory | None = None,
     ) -> None:
         self.detection = detection
         self.options = options
         self._sink = sink
         self.sources: list[Source] = []
-        visit = Visit(options.server, options.api_key, options.interval_s, sink, stored, options.window)
+        visit = Visit(
+            *(options.server, options.api_key, options.interval_s, sink, stored, options.window),
+            hasher=hasher,
+        )
         if detection.metrics_url:
             target = visit.target(detection.metrics_url)
             self.sources.append(Scraper(target, detection.resolve, sink, visit.samples))
         self.sources += [door.open(visit) for door in detection.doors if options.drain or not door.drains]
         for endpoint in kv_endpoints(detection, options):
             positions = partial(stored.kv_positions, endpoint.server, endpoint.rank) if stored else dict
-            self.sources.append(KvSubscriber(endpoint, sink, positions))
+            snapshot = snapshots / _file_name(endpoint) if snapshots else None
+            self.sources.append(KvSubscriber(endpoint, sink, positions, hasher=hasher, snapshot=snapshot))
         if options.log is not None:
             self.sources.append(
                 LogTail(options.log, options.server, sink, options.label_fields, options.window)
             )
+            chains = open_chains(
+                options.log,
+                options.server,
+                sink,
+                hasher,
+                memory or ChainMemory(),
+                detection=detection,
+                settings=options.chains,
+                known=stored.chains if stored else None,
+                token=options.api_key,
+                window=options.window,
+            )
+            self.sources += [chains] if chains else []
         if options.server_log is not None:
             if detection.log_reader is None:
                 raise UserError(
@@ -106,6 +143,11 @@ class Attachment:
             self.sources.append(
                 ServerLogTail(options.server_log, options.server, read_line, sink, position, options.window)
             )
+
+    @property
+    def memory_bytes(self) -> int:
+        """What its chains take at most."""
+        return MEMORY_BYTES if any(isinstance(source, ChainTail) for source in self.sources) else 0
 
     def start(self) -> None:
         """Start every source and register the server and its other names; nothing stays running where that fails."""
@@ -148,6 +190,12 @@ def _aliases(detection: Detection, options: AttachOptions) -> list[Entry]:
     told = [(SERVICE, service) for service in options.services or (detection.service,)]
     told.append((INSTANCE, detection.instance))
     return [alias(kind, name, options.server) for kind, name in told if name]
+
+
+def _file_name(endpoint: KvEndpoint) -> str:
+    """Of the snapshot of one publisher: servers may have any name."""
+    said = f"{endpoint.server}\0{endpoint.rank}\0{endpoint.events}"
+    return f"{hashlib.blake2b(said.encode(), digest_size=8).hexdigest()}.snapshot"
 
 
 def _server(detection: Detection, name: str) -> Entry:

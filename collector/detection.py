@@ -6,11 +6,12 @@ import ipaddress
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cachemodel.address import server_url
+from cachemodel.content import ContentHasher
 from cachemodel.errors import UserError
 from collector.fetch import FetchError, Response, get
 from collector.otlp.check import DEFAULT_WINDOW, Window
@@ -56,7 +57,7 @@ class Visit:
     """What a source needs that is opened for a server of that name.
 
     token: bearer token, empty for none. interval_s: between polls. stored: lets it take up what an earlier run left
-    off, None where that is not known. window: which times are kept.
+    off, None where that is not known. window: which times are kept. hasher: of the installation.
     """
 
     server: str
@@ -65,6 +66,7 @@ class Visit:
     sink: Sink
     stored: Stored | None = None
     window: Window = DEFAULT_WINDOW
+    hasher: ContentHasher = field(kw_only=True)
 
     def target(self, url: str) -> Target:
         """What to ask at `url`, as this visit asks."""

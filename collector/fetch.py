@@ -7,6 +7,7 @@ import io
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,22 +38,26 @@ def get(
     accept: str = "*/*",
     token: str = "",
     method: str = "GET",
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Ask for `url` within `timeout_s` seconds, however the server spreads its answer over them.
 
-    method: POST is sent without a body. token: sent as a bearer token where not empty. Raises FetchError where there
-    is no answer, where it is larger than `max_bytes` or where it takes too long. Asks for no compression: it would
-    cost the server time.
+    token: sent as a bearer token where not empty. body: JSON to send with a POST. headers: further ones. Raises
+    FetchError where there is no answer, where it is larger than `max_bytes` or where it takes too long. Asks for no
+    compression: it would cost the server time.
     """
     connection, path = _connection(url, timeout_s)
-    headers = {"Accept": accept, "User-Agent": "hitmap", "Connection": "close"}
+    said = {"Accept": accept, "User-Agent": "hitmap", "Connection": "close", **(headers or {})}
     if token:
-        headers["Authorization"] = f"Bearer {token}"
+        said["Authorization"] = f"Bearer {token}"
+    if body is not None:
+        said["Content-Type"] = "application/json"
     try:
-        connection.request(method, path, headers=headers)
+        connection.request(method, path, body=body, headers=said)
         with connection.getresponse() as response:
-            body, whole = _body(response, max_bytes)
-            return Response(response.status, response.getheader("Content-Type", "").lower(), body, whole)
+            answer, whole = _body(response, max_bytes)
+            return Response(response.status, response.getheader("Content-Type", "").lower(), answer, whole)
     except TimeoutError as error:
         raise FetchError(f"no answer within {timeout_s:g} s") from error
     except ssl.SSLError as error:

@@ -7,6 +7,7 @@ first and last second in which rows of the requests in question may stand in `re
 from __future__ import annotations
 
 from collector.dialects import SPAN_DIALECTS, SpanDialect
+from collector.request_log import CANARY_MARK
 
 LOG = "log"  # the dialect of a row that no span backs
 _BY_SERVER = ", ".join(f"'{dialect.name}'" for dialect in SPAN_DIALECTS if dialect.by_server)
@@ -14,8 +15,10 @@ _COLUMNS = """
     time, server, model, dialect, request_id, span_id,
     ttft_us, e2e_us, queue_us, response_us, prefix_us, host_us, remote_us, prefill_us, decode_us, frontend_us, other_us,
     prompt_tokens, cached_tokens, device_tokens, host_tokens, remote_tokens, created_tokens, completion_tokens,
-    client_ttft_us, client_e2e_us, finish_reason, labels"""
+    recomputed_tokens, preemptions, client_ttft_us, client_e2e_us, finish_reason, labels"""
 _STAGED = "FROM requests_staged WHERE stage = {run:UInt64}"
+# What a canary sends is no traffic: a row of its requests would stand among those of users.
+_NO_CANARY = f"position(request_id, '{CANARY_MARK}') = 0"
 _KEYS_FOUND = "(count(), toUnixTimestamp(min(time)), toUnixTimestamp(max(time)))"
 # A batch is too small to share out; old data played in can touch any number of days.
 _SINGLE = "SETTINGS max_threads = 1, max_insert_threads = 1, max_partitions_per_insert_block = 0"
@@ -69,6 +72,7 @@ def stage_spans(dialect: SpanDialect) -> str:
         )
     SELECT {{run:UInt64}}, sipHash64(id), '{dialect.name}', {columns}
     FROM ({dialect.sql})
+    WHERE {_NO_CANARY}
     {_SINGLE}"""
 
 
@@ -243,5 +247,5 @@ def stage_logged(usage: str) -> str:
     return f"""
     INSERT INTO requests_staged (stage, key, dialect, time, server, request_id)
     SELECT {{run:UInt64}}, any(key), '{LOG}', argMax(time, received), server, request_id
-    {usage} AND (server, request_id) NOT IN (SELECT server, request_id {known})
+    {usage} AND {_NO_CANARY} AND (server, request_id) NOT IN (SELECT server, request_id {known})
     GROUP BY server, request_id"""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+from cachemodel.content import ContentHasher
 from cachemodel.errors import UserError
 from collector.attach import Attachment, AttachOptions, detect
+from collector.chains.memory import ChainMemory
+from collector.chains.open import MEMORY_BYTES
 from collector.detection import Detection
 from collector.resume import Stored
 from collector.sink import Sink
@@ -19,7 +23,8 @@ Found = Callable[[str, Detection], None]
 class Joining:
     """A server by its address, attached once it is recognised.
 
-    otlp: where its spans would be received. found: told the server's name and what it is when that is known.
+    hasher, snapshots, memory: see Attachment. otlp: where its spans would be received. found: told the server's name
+    and what it is when that is known.
     """
 
     def __init__(
@@ -29,10 +34,25 @@ class Joining:
         sink: Sink,
         stored: Stored | None = None,
         *,
+        hasher: ContentHasher,
+        snapshots: Path | None = None,
+        memory: ChainMemory | None = None,
         otlp: str = "127.0.0.1:4317",
         found: Found = lambda _server, _detection: None,
     ) -> None:
-        self._search = _Search(url, options, sink, stored, otlp, found)
+
+        def attachment(detection: Detection) -> Attachment:
+            return Attachment(
+                detection, options, sink, stored, hasher=hasher, snapshots=snapshots, memory=memory
+            )
+
+        self._options = options
+        self._search = _Search(url, options, sink, attachment, otlp, found)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What its chains take at most, once it is attached."""
+        return MEMORY_BYTES if self._options.log else 0
 
     def start(self) -> None:
         """Begin to look for the server."""
@@ -56,13 +76,13 @@ class _Search(ThreadSource):
         url: str,
         options: AttachOptions,
         sink: Sink,
-        stored: Stored | None,
+        attach: Callable[[Detection], Attachment],
         otlp: str,
         found: Found,
     ) -> None:
         super().__init__(f"server {options.server}", sink)
         self.attachment: Attachment | None = None
-        self._url, self._options, self._stored = url, options, stored
+        self._url, self._options, self._attach = url, options, attach
         self._otlp, self._found = otlp, found
         self._wait_s = FIRST_WAIT_S
 
@@ -73,7 +93,7 @@ class _Search(ThreadSource):
         try:
             options = self._options
             detection = detect(self._url, api_key=options.api_key, otlp=self._otlp, service=options.service)
-            attachment = Attachment(detection, options, self._sink, self._stored)
+            attachment = self._attach(detection)
             attachment.start()
         except UserError as error:
             self.tell(FAILING, f"{error}; looking for it until it answers")

@@ -84,6 +84,17 @@ _TRACE_RANGES = """
     INSERT INTO otel_traces_trace_id_ts
     SELECT TraceId, Timestamp, Timestamp FROM otel_traces WHERE IngestBatch = {batch:String} AND TraceId != ''
 """
+_CHAIN_VIEWS = (
+    """
+    INSERT INTO chain_blocks
+    SELECT arrayJoin(blocks) AS content, server, isolation, min(time) FROM request_chains
+    WHERE ingest_batch = {batch:String} GROUP BY content, server, isolation
+""",
+    """
+    INSERT INTO chain_pieces
+    SELECT arrayJoin(pieces) AS piece, min(time) FROM request_chains WHERE ingest_batch = {batch:String} GROUP BY piece
+""",
+)
 _METRIC_TABLES = tuple(f"otel_metrics_{t}" for t in ("gauge", "sum", "histogram", "exp_histogram", "summary"))
 
 KINDS: Mapping[str, Kind] = {
@@ -122,6 +133,9 @@ KINDS: Mapping[str, Kind] = {
         Kind("samples", "samples", ("samples",)),
         Kind("series", "series", ("series",), replacing=True),
         Kind("usage", "request_usage", ("request_usage",), finalised=True),
+        Kind("chains", "request_chains", ("request_chains",), repairs=_CHAIN_VIEWS),
+        Kind("prompts", "prompts", ("prompts",)),
+        Kind("segments", "segments", ("segments",), replacing=True),
         Kind("servers", "servers", ("servers",)),
         Kind("aliases", "server_aliases", ("server_aliases",), replacing=True, at_once=True),
     )

@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 from collector.detection import LineReader
 from collector.otlp.check import DEFAULT_WINDOW, Window, check_logs
 from collector.request_log import (
+    CANARY,
     IMPLAUSIBLE,
     MAX_LINE_BYTES,
     NO_ID,
@@ -31,7 +32,9 @@ CHUNK_BYTES = 1 << 20
 POLL_S = 0.2
 RETRY_S = 1.0
 CUT_OFF, UNREADABLE = "line was cut off", "unreadable"
-REASONS = frozenset({CUT_OFF, UNREADABLE, TOO_LONG, NOT_JSON, NOT_AN_OBJECT, NO_ID, NO_TIME, IMPLAUSIBLE})
+REASONS = frozenset(
+    {CUT_OFF, UNREADABLE, TOO_LONG, NOT_JSON, NOT_AN_OBJECT, NO_ID, NO_TIME, IMPLAUSIBLE, CANARY}
+)
 _NEWEST_BYTES = 1 << 16
 
 

@@ -2,7 +2,7 @@
 
 A line is a record that some client wrote around a response, or the response itself; a streamed response may be there as
 a list of its chunks or as the text of the event stream. What it says of tokens and times is read by collector.usage.
-Neither prompt nor response text is kept.
+Neither prompt nor response text is kept here; what the prompt was is for collector.chains.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ MAX_TEXT = 256  # characters of an id or a label: longer ones are content, not n
 
 TOO_LONG, NOT_JSON, NOT_AN_OBJECT = "line is too long", "line is no JSON", "line is no JSON object"
 NO_ID, NO_TIME, IMPLAUSIBLE = "no response id", "no time", "time is years off"
+CANARY, CANARY_MARK = "canary of hitmap's own", "hitmap-canary"
 
 _decode = msgspec.json.Decoder().decode
 
@@ -57,20 +58,39 @@ class Rejected:
 def parse_line(
     line: bytes, server: str, now_s: float, label_fields: Sequence[str] = (), window: Window = DEFAULT_WINDOW
 ) -> UsageRow | Rejected:
-    """Read one line of the log of `server`.
+    """Read one line of the log of `server`: decode_line, then usage_row."""
+    record = decode_line(line)
+    if isinstance(record, Rejected):
+        return record
+    return usage_row(record, server, now_s, label_fields, window)
 
-    now_s: the time, in Unix seconds, against which that of the request must be plausible by `window`. label_fields:
-    fields kept as labels besides LABEL_FIELDS.
-    """
+
+def decode_line(line: bytes) -> Record | Rejected:
+    """The JSON object of a line."""
     if len(line) > MAX_LINE_BYTES:
         return Rejected(TOO_LONG)
     try:
         record = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Rejected(NOT_JSON)
-    if not isinstance(record, dict):
-        return Rejected(NOT_AN_OBJECT)
+    return record if isinstance(record, dict) else Rejected(NOT_AN_OBJECT)
+
+
+def usage_row(
+    record: Record,
+    server: str,
+    now_s: float,
+    label_fields: Sequence[str] = (),
+    window: Window = DEFAULT_WINDOW,
+) -> UsageRow | Rejected:
+    """The row of a line of the log of `server`.
+
+    now_s: the time, in Unix seconds, against which that of the request must be plausible by `window`. label_fields:
+    fields kept as labels besides LABEL_FIELDS.
+    """
     response = _response(record)
+    if is_canary(record, response):
+        return Rejected(CANARY)
     request_id = _request_id(record, response)
     if not request_id:
         return Rejected(NO_ID)
@@ -90,6 +110,13 @@ def parse_line(
         finish_reason=_finish_reason(record, response),
         labels=_labels(record, (*LABEL_FIELDS, *label_fields)),
     )
+
+
+def is_canary(record: Record, response: Record) -> bool:
+    """Whether the request was one of hitmap's own, which is no traffic."""
+    named = (record.get(name) for name in ("request_id", "client_request_id", "response_id"))
+    told = (*named, response.get("id"), at(record, "body.user"))
+    return any(isinstance(name, str) and CANARY_MARK in name for name in told)
 
 
 def _response(record: Record) -> Record:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from clickhouse_connect.driver.client import Client
 
-from collector.kv.rows import GROUP_SHIFT
-from collector.kv.stream import MAX_DEPTHS, Position
+from collector.kv.stored_life import StoredLife
+from collector.kv.stream import Position
 from collector.log_tail import LogPosition
 from collector.series import UP, LastSample, fingerprint
 
@@ -20,15 +20,6 @@ WHERE server = {server:String} AND rank = {rank:UInt16} AND action NOT IN ('gap'
 GROUP BY source, epoch
 ORDER BY epoch DESC
 LIMIT 1 BY source
-"""
-_DEPTHS = f"""
-SELECT assumeNotNull(block) + ifNull(group_idx, 0) * toUInt64({GROUP_SHIFT}) AS key, any(depth)
-FROM kv_events
-WHERE server = {{server:String}} AND rank = {{rank:UInt16}} AND source = {{source:String}} AND action = 'stored'
-  AND time >= toDateTime64({{epoch:Float64}}, 6) AND toFloat64(epoch) = {{epoch:Float64}} AND depth IS NOT NULL
-GROUP BY key
-ORDER BY max(seq) DESC
-LIMIT {MAX_DEPTHS}
 """
 # `up` is in every scrape: it tells cheaply when the last good one was.
 _SAMPLES = """
@@ -46,6 +37,14 @@ WHERE ServiceName = {server:String} AND startsWith(ScopeName, 'hitmap.') AND Log
     (SELECT toStartOfFiveMinutes(max(Timestamp)) FROM otel_logs WHERE ServiceName = {server:String})
 ORDER BY Timestamp DESC
 LIMIT 1
+"""
+
+
+_CHAINS = """
+SELECT DISTINCT request_id
+FROM request_chains
+WHERE server = {server:String} AND key IN (SELECT sipHash64(arrayJoin({ids:Array(String)})))
+  AND time BETWEEN toDateTime64({since:Float64}, 6) - 1 AND toDateTime64({until:Float64}, 6) + 1
 """
 
 
@@ -73,13 +72,15 @@ class Stored:
 
     def kv_positions(self, server: str, rank: int) -> dict[str, Position]:
         """Where each stream (by topic) of a server's rank stood."""
-        positions = {}
         with self._connect() as client:
-            parameters = {"server": server, "rank": rank}
-            for source, epoch, seq, ts in client.query(_LIVES, parameters).result_rows:
-                parameters |= {"source": source, "epoch": epoch}
-                newest_first = client.query(_DEPTHS, parameters).result_rows
-                # the oldest first: in that order they are forgotten
-                depths = {row[0]: row[1] for row in reversed(list(newest_first))}
-                positions[source] = Position(epoch, seq, ts, depths)
-        return positions
+            lives = client.query(_LIVES, {"server": server, "rank": rank}).result_rows
+        return {
+            source: Position(epoch, seq, ts, StoredLife(self._connect, server, rank, source, epoch))
+            for source, epoch, seq, ts in lives
+        }
+
+    def chains(self, server: str, ids: Sequence[str], since_s: float, until_s: float) -> set[str]:
+        """Which of these requests, sent within a span of time (Unix seconds), have a chain."""
+        parameters = {"server": server, "ids": list(ids), "since": since_s, "until": until_s}
+        with self._connect() as client:
+            return {str(row[0]) for row in client.query(_CHAINS, parameters).result_rows}

@@ -14,6 +14,9 @@ class EngineConfig:
     device: cpu or cuda. seed: of random weights. max_model_len: tokens of a prompt and its answer together at most.
     block_size: tokens a block. device_blocks, host_blocks, disk_blocks: capacity of the tiers, 0 for no such tier.
     disk_path: folder of the disk tier, None for a temporary one. prefix_caching: whether KV is used again.
+    cache_unit: tokens that are used again together, a multiple of block_size, as with hybrid models; 0 for a block.
+    drop_last_unit: compute the last unit that was found all the same, as with EAGLE and MTP. cache_ttl: seconds after
+    its last use for which a block stays cached, 0 for ever.
     max_num_batched_tokens: tokens a step computes at most, prompt and decode together: longer prompts go in chunks.
     max_num_seqs: requests that run at once. max_waiting: requests that may queue before others are refused.
     max_load_blocks: blocks a step moves from the host to the device at most, so that loading does not stop decoding.
@@ -33,6 +36,9 @@ class EngineConfig:
     disk_blocks: int = 0
     disk_path: Path | None = None
     prefix_caching: bool = True
+    cache_unit: int = 0
+    drop_last_unit: bool = False
+    cache_ttl: float = 0.0
     max_num_batched_tokens: int = 512
     max_num_seqs: int = 16
     max_waiting: int = 4096

@@ -59,7 +59,8 @@ class Request:
     prompt: token ids. salt: isolates its cache entries. traceparent, tracestate: W3C context, empty where none came.
     output: generated ids. first_token_ns: when the first left the core. block_hashes: of the prompt's full blocks,
     64 bits, once they are known. error: why it failed, for finish_reason ERROR. preemptions: how often it lost its KV.
-    stops: told every generated token on the core's thread, quick; True ends the request there as STOP.
+    stops: told every generated token on the core's thread, quick; True ends the request there as STOP. reads_off: the
+    cache is not read for it, only written. reports_reuse: KV events tell of the blocks it found as if they were new.
     """
 
     request_id: str
@@ -71,6 +72,8 @@ class Request:
     traceparent: str = ""
     tracestate: str = ""
     cache_key: str = ""
+    reads_off: bool = False
+    reports_reuse: bool = False
     stops: Callable[[int], bool] | None = None
     output: list[int] = field(default_factory=list)
     sources: TokenSources = field(default_factory=TokenSources)

@@ -22,7 +22,11 @@ COMMANDS = {
     "attach": "Watch live LLM servers: what each tells, what it does not, and the flag that opens the rest.",
     "collect": "Receive OpenTelemetry from servers and write it to the store.",
     "report": "Compare two sets of requests: which layer shows the change in latency?",
+    "misses": "Why were prompt tokens computed? Causes by server, template, tenant and time.",
+    "explain": "One prompt token by token: where each came from, or why it was computed.",
     "sources": "What each server tells, what it does not, and which figures cannot be trusted.",
+    "dashboard": "The same in a browser, on this machine.",
+    "canary": "Measure what a server does not tell, by a few requests of its own within a budget.",
     "replay": "Play a recorded capture through the ports a live server would use.",
     "engine": "Run the reference engine: a small LLM server with known faults.",
     "load": "Send requests to an LLM server as callers would, and say what they saw.",
@@ -41,8 +45,10 @@ EXTRA_OF = {
     "chdb": "server",
     "clickhouse_connect": "server",
     "numpy": "server",
+    "plotly": "dashboard",
     "pydantic": "server",
     "starlette": "server",
+    "streamlit": "dashboard",
     "yaml": "server",
 }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cachemodel.errors import UserError
+from collector.chains.settings import Capture
 from collector.otlp.grpc import OtlpGrpcReceiver
 from collector.otlp.http import OtlpHttpReceiver
 from collector.otlp.intake import Limits
@@ -71,7 +72,7 @@ class Doors:
 
 def open_doors(config: CollectorConfig, pipeline: Pipeline, stack: ExitStack) -> Doors:
     """Open what can be opened; it closes with `stack`."""
-    limits = Limits(window=config.window, keep_text=config.capture == "full")
+    limits = Limits(window=config.window, keep_text=config.capture is Capture.FULL)
     token = config.token.get_secret_value() if config.token else None
     opened: dict[str, Receiver] = {}
     closed: dict[str, UserError] = {}

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cachemodel.printable import printable
+from collector.chains.memory import BYTES_A_BLOCK, MAX_BLOCKS
 from collector.otlp.intake import Limits
 from collector.pipeline import Pipeline, Stats
 from collector.resume import Stored
@@ -32,8 +34,16 @@ DRAIN_S = 5.0  # at the end, for what is not in the store yet
 FLUSH = Flush()
 
 
+def snapshots() -> Path:
+    """The folder in which what a server's caches hold outlives the collector."""
+    return home() / "index"
+
+
 class Watched(Protocol):
     """A server that is watched: `collector.attach.Attachment` or `collector.joining.Joining`."""
+
+    @property
+    def memory_bytes(self) -> int: ...
 
     def start(self) -> None: ...
 
@@ -163,7 +173,10 @@ def _drained(pipeline: Pipeline, timeout_s: float = 10.0) -> bool:
 def _headline(session: Session, collector: CollectorConfig) -> str:
     parts = [f"store at {session.reader_url}"] if session.reader_url else []
     parts += [str(session.doors)] if session.doors.opened else []
-    memory = (BASE_BYTES + session.doors.memory_bytes + 3 * (FLUSH.max_bytes + Limits().message_bytes)) >> 20
+    chains = sum(server.memory_bytes for server in session.watched)
+    chains += MAX_BLOCKS * BYTES_A_BLOCK if chains else 0
+    flushed = 3 * (FLUSH.max_bytes + Limits().message_bytes)
+    memory = (BASE_BYTES + session.doors.memory_bytes + flushed + chains) >> 20
     parts.append(f"memory stays below {memory} MB, the spool below {collector.spool_limit} MB")
     return "; ".join(parts)
 

@@ -35,6 +35,7 @@ class CeilingLine:
     unit, dropped_units: its alignment, None where it cannot be told; fitted_from: measured pairs it rests on, 0: taken
     from its block size. achieved: tokens served. attainable: with every prompt seen before held, its alignment kept.
     reachable: with what all replicas held at that moment, its alignment kept; None where no KV events tell.
+    routing_loss: of it, what the cache that got the request did not hold (analysis/misses/ceilings.py).
     """
 
     server: str
@@ -45,6 +46,7 @@ class CeilingLine:
     achieved: int
     attainable: int
     reachable: int | None
+    routing_loss: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,9 @@ class EventsLine:
 class MissReport:
     """name: the selection; begin, end: ISO times, UTC. by: what lines are grouped by. sampled: one request in how many
     was read. derived: requests whose hits are an estimate from chains and events, their server telling none.
-    history_begin: what was sent before it cannot be known. unknown_needs: what would tell the unknown tokens, most
-    useful first."""
+    history_begin: what was sent before it cannot be known; empty where no chain is. events_since: the same of what was
+    stored before; empty where no KV events are. unknown_needs: what would tell the unknown tokens, most useful first.
+    answer: the report in a sentence or two."""
 
     name: str
     by: str
@@ -81,6 +84,8 @@ class MissReport:
     unknown_needs: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     next_steps: list[str] = field(default_factory=list)
+    answer: str = ""
+    events_since: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The report as JSON: the dataclass, key by key."""
+"""A report as JSON: the dataclass, key by key."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import json
 import math
 from typing import Any
 
-from analysis.report.model import Report
 
-
-def to_json(report: Report) -> str:
-    """Indented JSON; a number that cannot be is null, never NaN."""
+def to_json(report: Any) -> str:
+    """Indented JSON of a dataclass; a number that cannot be is null, never NaN."""
     return json.dumps(_clean(dataclasses.asdict(report)), indent=2, ensure_ascii=False, allow_nan=False)
 
 

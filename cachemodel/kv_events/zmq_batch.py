@@ -29,7 +29,17 @@ from cachemodel.kv_events.events import (
     KVEventBatch,
     UnknownEvent,
 )
-from cachemodel.kv_events.values import array, block_hash, block_hashes, integer, kind_of, mapping, text
+from cachemodel.kv_events.values import (
+    HASH_MASK,
+    MAX_BLOCKS_PER_EVENT,
+    array,
+    block_hash,
+    block_hashes,
+    integer,
+    kind_of,
+    mapping,
+    text,
+)
 
 MAX_PAYLOAD_BYTES = 64 << 20
 
@@ -52,6 +62,44 @@ BATCH_POSITIONS = ("ts", "events", "data_parallel_rank")
 _POSITIONS = {"BlockStored": STORED_POSITIONS, "BlockRemoved": REMOVED_POSITIONS}
 _NOT_ON_THE_WIRE = ("hash_bits", "tells_tokens", "unknown")
 
+
+class _Stored(msgspec.Struct, tag="BlockStored", forbid_unknown_fields=True):
+    """The usual form of an event, which msgspec reads at once; anything else takes the long way."""
+
+    block_hashes: list[int]
+    parent_block_hash: int | None = None
+    token_ids: list[int] = []
+    block_size: int | None = None
+    lora_id: int | str | None = None
+    medium: str | None = None
+    lora_name: str | None = None
+    extra_keys: list[Any] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+    cache_salt: str | None = None
+    session_id: str | None = None
+    ownership: str | None = None
+
+
+class _Removed(msgspec.Struct, tag="BlockRemoved", forbid_unknown_fields=True):
+    block_hashes: list[int]
+    medium: str | None = None
+    group_idx: int | None = None
+    ownership: str | None = None
+
+
+class _Cleared(msgspec.Struct, tag="AllBlocksCleared", forbid_unknown_fields=True):
+    ownership: str | None = None
+
+
+class _Batch(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    ts: float
+    events: list[_Stored | _Removed | _Cleared]
+    rank: int | None = None
+
+
+_decode_batch = msgspec.msgpack.Decoder(_Batch).decode
 _decode = msgspec.msgpack.Decoder().decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -60,6 +108,9 @@ def decode_batch(payload: bytes) -> KVEventBatch:
     """Read one message's payload; raises DecodeError and nothing else."""
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise DecodeError(f"{len(payload)} bytes are more than a batch may have ({MAX_PAYLOAD_BYTES})")
+    usual = _decode_usual(payload)
+    if usual is not None:
+        return usual
     try:
         raw = _decode(payload)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError, OverflowError) as error:
@@ -87,6 +138,47 @@ def encode_batch(batch: KVEventBatch, *, arrays: bool = False) -> bytes:
     """
     events = [_as_array(e) if arrays else _as_map(e) for e in batch.events]
     return _encode([batch.ts, events, batch.rank])
+
+
+def _decode_usual(payload: bytes) -> KVEventBatch | None:
+    """A batch in the usual form; None where it is in another, or none."""
+    try:
+        raw = _decode_batch(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, ValueError, OverflowError):
+        return None
+    events: list[Event] = []
+    for event in raw.events:
+        if isinstance(event, _Cleared):
+            events.append(AllBlocksCleared(event.ownership))
+            continue
+        hashes = event.block_hashes
+        if len(hashes) > MAX_BLOCKS_PER_EVENT:
+            return None
+        if hashes and min(hashes) < 0:
+            hashes = [number & HASH_MASK for number in hashes]
+        if isinstance(event, _Removed):
+            events.append(BlockRemoved(hashes, event.medium, event.group_idx, event.ownership))
+            continue
+        parent = event.parent_block_hash
+        events.append(
+            BlockStored(
+                hashes,
+                None if parent is None else parent & HASH_MASK,
+                event.token_ids or (),
+                event.block_size,
+                event.lora_id,
+                event.medium,
+                event.lora_name,
+                event.extra_keys,
+                event.group_idx,
+                event.kv_cache_spec_kind,
+                event.kv_cache_spec_sliding_window,
+                event.cache_salt,
+                event.session_id,
+                event.ownership,
+            )
+        )
+    return KVEventBatch(raw.ts, events, raw.rank)
 
 
 def _event(raw: Any) -> Event:

@@ -97,7 +97,8 @@ SPAN_DIALECTS = (
         columns=(
             *(*_COMMON, *_TIMES, "prefix_us", "host_us", "remote_us"),
             *("prompt_tokens", "cached_tokens", "device_tokens", "host_tokens", "remote_tokens"),
-            *("completion_tokens", "model", "finish_reason", "labels"),
+            *("completion_tokens", "recomputed_tokens", "preemptions"),
+            *("model", "finish_reason", "labels"),
         ),
     ),
     SpanDialect(

@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from urllib.parse import urlsplit
 
+from cachemodel.content import ContentHasher
 from cachemodel.errors import UserError
 from cachemodel.kv_events import KVEventBatch
 from cachemodel.kv_events.trtllm import Drain, Drained
 from collector.fetch import FetchError, get
-from collector.kv.stream import KvStream, Message, Position
+from collector.kv.keeper import IndexKeeper
+from collector.kv.stream import COUNTED, KvStream, Message, Position
 from collector.sink import Entry, Sink
 from collector.source import FAILING, RUNNING, WAITING, PollingSource
 
@@ -27,7 +29,6 @@ SOURCE = "kv_cache_events"
 """What stands in the rows as their source."""
 MAX_BYTES = 64 << 20
 _ENTRY_ROWS = 20_000
-_COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "bad_time", "unknown")
 
 Positions = Callable[[int], Mapping[str, Position]]
 
@@ -37,7 +38,7 @@ class KvPull(PollingSource):
 
     url: base address of the server. token: bearer token, empty for none. positions: what the store knows of a rank's
     streams by source, asked once a rank, for rank 0 before anything is drained; it lets a life of the server go on
-    across restarts of the collector.
+    across restarts of the collector. hasher: of the installation.
     """
 
     def __init__(
@@ -50,12 +51,15 @@ class KvPull(PollingSource):
         timeout_s: float = 10.0,
         token: str = "",
         positions: Positions = lambda rank: {},
+        hasher: ContentHasher,
     ) -> None:
         super().__init__(f"kv events {server} (drained)", sink, interval_s)
         self._server = server
         self._url = url.rstrip("/") + PATH
         self._timeout_s, self._token = timeout_s, token
         self._ask_position = positions
+        self._hasher = hasher
+        self._keeper = IndexKeeper(server, hasher, None)
         self._drain = Drain()
         self._streams: dict[int, KvStream] = {}
 
@@ -85,6 +89,8 @@ class KvPull(PollingSource):
         for entry in _joined(self._entries(items, time.time())):
             if not self.deliver([entry]):
                 return
+        if gauges := self._keeper.due(self._streams.values()):
+            self.deliver(gauges)
         self._report()
 
     def _answer(self) -> bytes:
@@ -117,11 +123,11 @@ class KvPull(PollingSource):
                     raise  # nothing is drained yet: it is tried again
                 self.counts["positions_unknown"] += 1
                 position = None
-            stream = self._streams[rank] = KvStream(self._server, SOURCE, rank, position)
+            stream = self._streams[rank] = KvStream(self._server, SOURCE, rank, position, hasher=self._hasher)
         return stream
 
     def _report(self) -> None:
-        totals = {name: sum(s.counts[name] for s in self._streams.values()) for name in _COUNTED}
+        totals = {name: sum(s.counts[name] for s in self._streams.values()) for name in COUNTED}
         self.counts.update({name: total - self.counts[name] for name, total in totals.items()})
         if not totals["messages"]:
             # also what a server answers that has no event buffer, or publishes over ZeroMQ instead

@@ -1,19 +1,16 @@
 """KV-cache events as rows of `kv_events`: the JSON text of each, without braces and without what all rows of a message
 share. Pure.
 
-Rows hold hashes and counts, never token ids. Salts and session ids can name tenants: pseudonyms stand for them.
+Rows hold keyed hashes and counts, never token ids. Salts and session ids can name tenants: pseudonyms stand for them.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
+from cachemodel.content import ContentHasher
 from cachemodel.kv_events import (
     AllBlocksCleared,
     BlockRemoved,
@@ -21,229 +18,233 @@ from cachemodel.kv_events import (
     BlockUpdated,
     CacheCreated,
     Event,
+    UnknownEvent,
 )
-from cachemodel.kv_events.media import pseudonym, tier_of
+from collector.kv import orphans
+from collector.kv.fields import (
+    beside,
+    capped,
+    detail,
+    encode,
+    own_keys,
+    place,
+    rest,
+    row,
+    shown_keys,
+    tokens_a_block,
+    uint,
+)
+from collector.kv.index import CONTENT, ROOT, BlockIndex, Lineage, block_key, follow
 
-MAX_DEPTHS = 1 << 18  # blocks whose depth is remembered, about 30 MB; the least recently stored are forgotten
-MAX_TEXT = 256  # characters of a text field; each is repeated in the row of every block
-MAX_KEYS = 1024  # of the JSON text of extra keys
-MAX_FIELDS, MAX_NAME = 32, 64  # fields that nobody knows, and characters of their names
-GROUP_SHIFT = 0x9E3779B97F4A7C15  # see `depth_key`
-_MASK = (1 << 64) - 1
-_encode = msgspec.json.Encoder(enc_hook=repr).encode
+_MAX_CACHED = 512
 
-
-def depth_key(block: int, group: int | None) -> int:
-    """What a block's depth is remembered under: groups count in blocks of their own size, and share hashes.
-
-    In SQL: `block + ifNull(group_idx, 0) * GROUP_SHIFT` on UInt64.
-    """
-    return (block + group * GROUP_SHIFT) & _MASK if group else block
+Row = bytes
+"""JSON text of a row's own fields, without braces."""
 
 
 class EventRows:
-    """Makes rows of events in their order, and remembers how deep in its chain each block is.
+    """Makes rows of events in their order, and keeps the index of what the cache holds.
 
-    depths: what is known already. counts: events of an unknown type.
+    index: what is known already. counts: events of an unknown type, blocks resolved.
     """
 
-    def __init__(self, depths: Mapping[int, int] | None = None) -> None:
-        self.depths: dict[int, int] = dict(depths or {})
+    def __init__(self, hasher: ContentHasher, index: BlockIndex | None = None) -> None:
+        self.index = BlockIndex(hasher) if index is None else index
         self.counts: Counter[str] = Counter()
+        self._hasher = hasher
+        self._seq, self._time, self._pos = 0, 0.0, 0
+        self._shared: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
 
-    def of(self, event: Event) -> Iterator[bytes]:
-        """The rows of one event."""
+    def begin(self, seq: int, time: float) -> None:
+        """The events that follow are of that message, made at `time` (Unix seconds)."""
+        self._seq, self._time, self._pos = seq, time, 0
+
+    def of(self, event: Event) -> list[Row]:
+        """The rows of one event, in their order, with their positions in its message."""
+        out: list[Row] = []
         if isinstance(event, BlockStored):
-            yield from self._stored(event)
+            self._stored(event, out)
         elif isinstance(event, BlockRemoved):
-            yield from self._removed(event)
+            self._removed(event, out)
         elif isinstance(event, BlockUpdated):
-            yield from self._updated(event)
-        elif isinstance(event, AllBlocksCleared):
-            told = {"ownership": capped(event.ownership), "detail": detail({}, event.unknown)}
-            yield row({"action": "cleared", **told})
-        elif isinstance(event, CacheCreated):
-            capacity = {"blocks_per_level": ", ".join(map(str, event.blocks_per_level[:16]))}
-            group, beside = uint(event.group_idx, 32), detail(capacity, event.unknown)
-            yield row({"action": "created", "group_idx": group, "detail": beside})
+            self._updated(event, out)
         else:
-            self.counts["unknown"] += 1
-            yield row({"action": "unknown", "detail": detail({"type": event.type}, event.fields)})
+            out.append(b'"pos":%d,%s' % (self._pos + 1, row(self._of_cache(event))))
+        self._pos += len(out)
+        return out
 
-    def _stored(self, event: BlockStored) -> Iterator[bytes]:
-        group, placeholder = uint(event.group_idx, 32), event.is_placeholder
-        parent, depth = event.parent_block_hash, None if placeholder else self._depth_below(event)
-        keys = list(event.extra_keys or ())[: len(event.block_hashes)]
-        content = _content(event, keys)
-        common = _rest(
-            {
-                "block_size": uint(event.block_size, 32) or None,  # placeholders say 0
-                **_place(event.medium, event.ownership, group),
-                "kv_cache_spec_kind": capped(event.kv_cache_spec_kind),
-                "lora_name": capped(event.lora_name),
-                "lora_id": "" if event.lora_id is None else capped(str(event.lora_id)),
-                "token_count": _tokens_a_block(event),
-                "detail": detail(_beside(event), event.unknown),
-            }
-        )
-        for block, extra in zip_longest(event.block_hashes, keys):
-            if placeholder:
-                depth = self.depths.get(depth_key(block, group))
-            head = b'"action":"stored","block":%d,"parent":%s,"depth":%s' % (
-                block,
-                _number(parent),
-                _number(depth),
+    def _of_cache(self, event: AllBlocksCleared | CacheCreated | UnknownEvent) -> dict[str, Any]:
+        """The row of what is told of the whole cache, or in no words that are known."""
+        if isinstance(event, AllBlocksCleared):
+            ownership = capped(event.ownership)
+            self.index.clear(ownership)
+            return {"action": "cleared", "ownership": ownership, "detail": detail({}, event.unknown)}
+        if isinstance(event, CacheCreated):
+            capacity = {"blocks_per_level": ", ".join(map(str, event.blocks_per_level[:16]))}
+            group, told = uint(event.group_idx, 32), detail(capacity, event.unknown)
+            return {"action": "created", "group_idx": group, "detail": told}
+        self.counts["unknown"] += 1
+        return {"action": "unknown", "detail": detail({"type": event.type}, event.fields)}
+
+    def _stored(self, event: BlockStored, out: list[Row]) -> None:
+        index, hasher, group = self.index, self._hasher, uint(event.group_idx, 32)
+        held_in = index.place(capped(event.medium), capped(event.ownership))
+        count, tokens = len(event.block_hashes), tokens_a_block(event)
+        where, common = self._stored_fields(event, group, tokens)
+        pieces = self._pieces(event, tokens) or [0] * count
+        extras = [*(event.extra_keys or ())][:count]
+        has_keys = bool(event.cache_salt or event.lora_name or event.lora_id is not None)
+        has_extras, is_placeholder = any(extras), event.is_placeholder
+        parent = event.parent_block_hash
+        parent_key = 0 if parent is None else block_key(parent, group)
+        before = None if is_placeholder else ROOT if parent is None else self._lineage_before(parent_key)
+        for at, block in enumerate(event.block_hashes):
+            key = block_key(block, group) if group else block
+            slot, piece, own, keys = index.hold(key, held_in), pieces[at], 0, b""
+            if has_extras or has_keys:
+                extra = extras[at] if at < len(extras) else None
+                own = own_keys(extra, event, is_first=parent is None, hasher=hasher)
+                if extra or event.cache_salt:
+                    keys = b',"extra_keys":' + encode(shown_keys(extra, event, hasher))
+            known = index.lineage(slot)
+            lineage = known if before is None else follow(hasher, before, piece, own)
+            if lineage is not known:
+                if lineage and known and known[CONTENT] and not lineage[CONTENT]:
+                    lineage = known  # it was told of before, when more was said
+                elif lineage and lineage != known:
+                    index.learn(slot, parent_key, lineage)
+            local = b',"local":%d' % piece if piece else b""
+            out.append(
+                b'"pos":%d,"action":"stored","block":%d,"parent":%s%s%s%s%s'
+                % (
+                    *(self._pos + len(out) + 1, block, b"null" if parent is None else b"%d" % parent),
+                    *(_lineage(lineage), local, keys, common),
+                )
             )
-            if content is not None:
-                head, content = head + b',"content":%d' % content, None
-            if extra or event.cache_salt:
-                head += b',"extra_keys":' + _encode(_keys(extra, event))
-            yield head + common
-            if placeholder:
-                continue
-            if depth is not None:
-                self._remember(depth_key(block, group), depth)
-                depth += 1
-            parent = block
+            if lineage is None:
+                orphan = self._note("stored", key, block, where, out)
+                if parent is not None:
+                    index.orphans.hang(orphan, parent, parent_key, piece, own)
+            elif lineage != known and len(index.orphans):
+                self._resolve(key, lineage, out)
+            if not is_placeholder:
+                parent, parent_key, before = block, key, lineage
 
-    def _removed(self, event: BlockRemoved) -> Iterator[bytes]:
-        group = uint(event.group_idx, 32)
-        common = _rest({**_place(event.medium, event.ownership, group), "detail": detail({}, event.unknown)})
+    def _removed(self, event: BlockRemoved, out: list[Row]) -> None:
+        group, index = uint(event.group_idx, 32), self.index
+        was_in = index.place(capped(event.medium), capped(event.ownership))
+        where, common = self._removed_fields(event, group)
         for block in event.block_hashes:
-            depth = _number(self.depths.get(depth_key(block, group)))
-            yield b'"action":"removed","block":%d,"depth":%s' % (block, depth) + common
+            key = block_key(block, group) if group else block
+            lineage = index.lineage(index.drop(key, was_in))
+            out.append(
+                b'"pos":%d,"action":"removed","block":%d%s%s'
+                % (self._pos + len(out) + 1, block, _lineage(lineage), common)
+            )
+            if lineage is None and index.orphans.get(key):
+                self._note("removed", key, block, where, out)
 
-    def _updated(self, event: BlockUpdated) -> Iterator[bytes]:
+    def _updated(self, event: BlockUpdated, out: list[Row]) -> None:
         """A move is a removal and a store, so that what a medium holds follows from these two alone."""
-        group = uint(event.group_idx, 32)
-        known = {"block": event.block_hash, "depth": self.depths.get(depth_key(event.block_hash, group))}
-        told = detail({}, event.unknown)
+        group, index, block = uint(event.group_idx, 32), self.index, event.block_hash
+        key, told = block_key(block, group), rest({"detail": detail({}, event.unknown)})
+
+        def add(action: str, lineage: Lineage | None, where: bytes) -> None:
+            head = b'"pos":%d,"action":"%s"' % (self._pos + len(out) + 1, action.encode())
+            out.append(b'%s,"block":%d%s%s%s' % (head, block, _lineage(lineage), where, told))
+
         if event.medium_before is None and event.medium is None:
-            yield row({"action": "updated", **known, "group_idx": group, "detail": told})
+            add("updated", index.lineage_of(key), rest({"group_idx": group}))
         for action, medium in (("removed", event.medium_before), ("stored", event.medium)):
-            if medium is not None:
-                yield row({"action": action, **known, **_place(medium, None, group), "detail": told})
+            if medium is None:
+                continue
+            at = place(medium, None, group)
+            in_place, where = index.place(at["medium"], ""), rest(at)
+            slot = index.hold(key, in_place) if action == "stored" else index.drop(key, in_place)
+            lineage = index.lineage(slot)
+            add(action, lineage, where)
+            if lineage is None and (action == "stored" or index.orphans.get(key)):
+                self._note(action, key, block, where, out)
 
-    def _depth_below(self, event: BlockStored) -> int | None:
-        """Depth of the block that follows the event's parent; None where that was not seen."""
-        if event.parent_block_hash is None:
-            return 0
-        key = depth_key(event.parent_block_hash, uint(event.group_idx, 32))
-        depth = self.depths.get(key)
-        if depth is None:
+    def _stored_fields(
+        self, event: BlockStored, group: int | None, tokens: int | None
+    ) -> tuple[bytes, bytes]:
+        """The fields that all rows of an event share, of them first those that say where."""
+        unlike = None if event.unknown or event.session_id is not None else event.is_bigram
+        who = (event.medium, event.ownership, group, event.lora_name, event.lora_id, event.kv_cache_spec_kind)
+        sizes = (event.block_size, tokens, event.kv_cache_spec_sliding_window, event.hash_bits, unlike)
+        if unlike is not None and (made := self._shared.get((who, sizes))):
+            return made
+        # placeholders say 0
+        where = rest({"block_size": uint(event.block_size, 32) or None, **place(*who[:2], group)})
+        common = {
+            "kv_cache_spec_kind": capped(event.kv_cache_spec_kind),
+            "lora_name": capped(event.lora_name),
+            "lora_id": "" if event.lora_id is None else capped(str(event.lora_id)),
+            "token_count": tokens,
+            "detail": detail(beside(event, self._hasher), event.unknown),
+        }
+        return self._share((who, sizes), (where, where + rest(common)), keep=unlike is not None)
+
+    def _removed_fields(self, event: BlockRemoved, group: int | None) -> tuple[bytes, bytes]:
+        who = (event.medium, event.ownership, group)
+        if not event.unknown and (made := self._shared.get(who)):
+            return made
+        where = rest(place(*who))
+        common = where + rest({"detail": detail({}, event.unknown)})
+        return self._share(who, (where, common), keep=not event.unknown)
+
+    def _share(
+        self, key: tuple[object, ...], made: tuple[bytes, bytes], *, keep: bool
+    ) -> tuple[bytes, bytes]:
+        if keep:
+            if len(self._shared) >= _MAX_CACHED:
+                self._shared.clear()
+            self._shared[key] = made
+        return made
+
+    def _lineage_before(self, key: int) -> Lineage | None:
+        """Where an event's parent stands; one that others follow is remembered."""
+        slot = self.index.table.find(key)
+        if slot < 0:
             return None
-        self._remember(key, depth)
-        return depth + 1
+        self.index.table.touch(slot)
+        return self.index.lineage(slot)
 
-    def _remember(self, key: int, depth: int) -> None:
-        """A chained hash has one depth for ever, so removal and clearing forget nothing; only room runs out."""
-        self.depths.pop(key, None)
-        self.depths[key] = depth
-        if len(self.depths) > MAX_DEPTHS:
-            del self.depths[next(iter(self.depths))]
+    def _pieces(self, event: BlockStored, tokens: int | None) -> list[int] | None:
+        """Hashes of the tokens of each block; None where there are none, or they are no token ids."""
+        if tokens is None:
+            return None
+        try:
+            ids: Sequence[int] = [pair[0] for pair in event.token_ids] if event.is_bigram else event.token_ids
+            pieces = self._hasher.pieces(ids, tokens)
+        except (TypeError, OverflowError, IndexError):
+            return None
+        return pieces if len(pieces) == len(event.block_hashes) else None
 
+    def _note(self, action: str, key: int, block: int, where: bytes, out: list[Row]) -> orphans.Orphan:
+        """The event whose row was just made told of a block without a place."""
+        orphan = self.index.orphans.add(key, block)
+        at = orphans.Event(action, self._time, self._seq, self._pos + len(out), where)
+        self.index.orphans.note(orphan, at)
+        return orphan
 
-def row(fields: Mapping[str, Any]) -> bytes:
-    """The JSON text of a row's fields, without braces."""
-    return _encode(fields)[1:-1]
-
-
-def uint(value: int | None, bits: int) -> int | None:
-    """The value where its column can hold it, else None."""
-    return value if value is not None and 0 <= value < 1 << bits else None
-
-
-def capped(value: str | None, limit: int = MAX_TEXT) -> str:
-    """A text as long as a row may have it; empty for None."""
-    return "" if value is None else value if len(value) <= limit else value[: limit - 1] + "…"
-
-
-def detail(known: Mapping[str, Any], unknown: Mapping[str, Any]) -> str:
-    """JSON text of fields that have no column.
-
-    What nobody knows is told by its size unless it is a number: it may be token ids, or the text of a prompt.
-    """
-    told = {name: capped(value) if isinstance(value, str) else value for name, value in known.items()}
-    for name, value in list(unknown.items())[:MAX_FIELDS]:
-        told.setdefault(capped(name, MAX_NAME), _size(value))
-    return _text(told)
+    def _resolve(self, key: int, lineage: Lineage, out: list[Row]) -> None:
+        """A row for each event that told of a block whose place is known only now."""
+        for orphan, found in self.index.resolved(key, lineage):
+            self.counts["resolved"] += 1
+            parent = b"null" if orphan.parent is None else b"%d" % orphan.parent
+            for event in orphan.events:
+                told = {"action": event.action, "time": event.time, "seq": event.seq, "pos": event.pos}
+                head = b'"pos":%d,"action":"resolved","block":%d' % (self._pos + len(out) + 1, orphan.block)
+                beside_it = rest({"detail": encode({"told": told}).decode()})
+                out.append(b'%s,"parent":%s%s%s%s' % (head, parent, _lineage(found), event.place, beside_it))
 
 
-def _size(value: object) -> object:
-    """A number, or how much there is of anything else."""
-    match value:
-        case bool() | int() | float() | None:
-            return value
-        case str():
-            return f"{len(value)} characters"
-        case bytes():
-            return f"{len(value)} bytes"
-        case list() | tuple() | dict():
-            return f"{len(value)} items"
-    return type(value).__name__
-
-
-def _beside(event: BlockStored) -> dict[str, Any]:
-    """What of an event has no column."""
-    told: dict[str, Any] = {"kv_cache_spec_sliding_window": event.kv_cache_spec_sliding_window}
-    told["session_id"] = None if event.session_id is None else pseudonym(event.session_id)
-    told["hash_bits"] = None if event.hash_bits == 64 else event.hash_bits
-    told["bigram"] = event.is_bigram or None
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def _place(medium: str | None, ownership: str | None, group: int | None) -> dict[str, Any]:
-    return {
-        "medium": capped(medium),
-        "tier": tier_of(medium) or "",
-        "ownership": capped(ownership),
-        "group_idx": group,
-    }
-
-
-def _tokens_a_block(event: BlockStored) -> int | None:
-    """Tokens of each block; None where the event has none, or not the same number for all."""
-    count = len(event.block_hashes)
-    return (
-        event.token_count // count if event.token_count and count and not event.token_count % count else None
-    )
-
-
-def _content(event: BlockStored, keys: Sequence[Any]) -> int | None:
-    """What a chain begins with, as a number that does not depend on the seed of the server's hashes."""
-    tokens = _tokens_a_block(event)
-    if event.parent_block_hash is not None or tokens is None:
-        return None
-    told = [event.token_ids[:tokens], keys[0] if keys else None, event.lora_name, event.cache_salt]
-    return int.from_bytes(hashlib.blake2b(_encode(told), digest_size=8).digest(), "big")
-
-
-def _keys(extra: object, event: BlockStored) -> str:
-    """JSON text of a block's extra keys and its event's salt."""
-    keys = list(extra) if isinstance(extra, list | tuple) else [] if extra is None else [extra]
-    salt = [pseudonym(event.cache_salt)] if event.cache_salt else []
-    return capped(_text([*(_private(key, event.lora_name) for key in keys), *salt]), MAX_KEYS)
-
-
-def _private(key: object, lora_name: str | None) -> object:
-    """An extra key with pseudonyms for its texts; an adapter's name, which has a column, stays readable."""
-    if isinstance(key, str | bytes):
-        return key if key == lora_name else pseudonym(key)
-    if isinstance(key, list | tuple):
-        return [_private(part, lora_name) for part in key]
-    return key if isinstance(key, bool | int | float | None) else pseudonym(repr(key))
-
-
-def _text(value: object) -> str:
-    """JSON text of a value; empty for what is empty."""
-    return _encode(value).decode() if value else ""
-
-
-def _rest(fields: Mapping[str, Any]) -> bytes:
-    """The fields that say something, to follow others; what is left out is NULL or empty in the store."""
-    told = {name: value for name, value in fields.items() if value not in (None, "")}
-    return b"," + row(told) if told else b""
-
-
-def _number(value: int | None) -> bytes:
-    return b"null" if value is None else b"%d" % value
+def _lineage(lineage: Lineage | None) -> bytes:
+    """The columns that say where a block stands, to follow others."""
+    if lineage is None:
+        return b',"depth":null'
+    if lineage[CONTENT]:
+        return b',"depth":%d,"content":%d,"isolation":%d' % lineage
+    return b',"depth":%d,"isolation":%d' % (lineage[0], lineage[2])

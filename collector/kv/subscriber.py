@@ -11,28 +11,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 import zmq
 
+from cachemodel.content import ContentHasher
 from cachemodel.errors import UserError
-from collector.kv.stream import KvStream, Message, Order, Position
+from collector.kv.keeper import IndexKeeper
+from collector.kv.replay import Waits, replies
+from collector.kv.snapshot import SavedStream
+from collector.kv.sockets import open_socket
+from collector.kv.stream import COUNTED, KvStream, Message, Order, Position
 from collector.otlp.check import DEFAULT_WINDOW, Window
 from collector.sink import Entry, Sink
-from collector.source import FAILING, RUNNING, WAITING, ThreadSource
+from collector.source import FAILING, RUNNING, WAITING, SourceStatus, ThreadSource
 
 BURST = 256  # messages that go to the sink together
 _POLL_MS = 200
-_MOST_SOCKETS = 8192  # of the process; ZeroMQ's own limit is 1023
-QUEUE = 10_000  # messages that may wait in the socket; what is dropped beyond that is replayed
-_MAX_MESSAGE = 16 << 20  # bytes of a frame; ZeroMQ drops the connection of who sends more
-_END = b"\xff" * 8
 _CONNECT_S = 1.0  # within which a replay socket must be connected: live events wait; the first time, longer
 _LONGEST_PAUSE_S = 300.0
 _FIRST_REOPEN_S, _LONGEST_REOPEN_S = 1.0, 30.0  # between tries to use an address that cannot be used
-_COUNTED = ("messages", "duplicates", "gaps", "missing", "restarts", "unreadable", "bad_time", "unknown")
 
 Positions = Callable[[], Mapping[str, Position]]
 
@@ -58,59 +58,90 @@ class KvEndpoint:
     window: Window = DEFAULT_WINDOW
 
 
-@cache
-def _context() -> zmq.Context[zmq.Socket[bytes]]:
-    """What all subscribers share: each context costs threads and files, and ZeroMQ aborts where those run out."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    context.max_sockets = _MOST_SOCKETS
-    return context
-
-
 class KvSubscriber(ThreadSource):
     """One publisher's events.
 
     positions: what the store knows of the streams by topic, asked once at the start; an empty answer means that
-    everything the publisher can replay is taken.
+    everything the publisher can replay is taken. hasher: of the installation. snapshot: file in which what the caches
+    hold outlives the collector.
     """
 
-    def __init__(self, endpoint: KvEndpoint, sink: Sink, positions: Positions = dict) -> None:
+    def __init__(
+        self,
+        endpoint: KvEndpoint,
+        sink: Sink,
+        positions: Positions = dict,
+        *,
+        hasher: ContentHasher,
+        snapshot: Path | None = None,
+    ) -> None:
         super().__init__(
             f"kv events {endpoint.server}" + (f" rank {endpoint.rank}" if endpoint.rank else ""), sink
         )
         self.endpoint = endpoint
-        self.context = _context()
+        self._hasher = hasher
+        self._keeper = IndexKeeper(endpoint.server, hasher, snapshot)
         self._ask_positions = positions
-        self._positions: Mapping[str, Position] = {}
+        self._resumed: dict[str, KvStream] = {}  # streams that were not heard of yet in this run
         self._streams: dict[str, KvStream] = {}
         self._events: zmq.Socket[bytes] | None = None
         self._reopen_s = _FIRST_REOPEN_S
-        self._caught_up = False
-        self._pause_s, self._ask_after = (
-            0.0,
-            0.0,
-        )  # a replay socket that does not answer must not delay live events
+        self._caught_up = self._refused = False
+        # a replay socket that does not answer must not delay live events
+        self._pause_s, self._ask_after = 0.0, 0.0
 
     def stop(self, timeout_s: float = 5.0) -> None:
         super().stop(timeout_s)
-        if self._events and not self._thread.is_alive():
+        if self._thread.is_alive():
+            return
+        if self._events:
             self._events.close(linger=0)
+        if not self._refused:  # the index would stand at messages that nobody has
+            self._keeper.save(self._known(), now=True)
+
+    def status(self) -> SourceStatus:
+        status = super().status()
+        told = self._keeper.told(self._known()) if status.state == RUNNING else ""
+        return replace(status, detail=f"{status.detail}; {told}") if told else status
 
     def work(self) -> None:
         if self._events is None and not self._opened():
             return
         if not self._caught_up:
             self._caught_up = True
-            self._positions = self._ask_positions()
-            start = min((position.seq for position in self._positions.values()), default=0)
+            self._resume(self._ask_positions())
+            start = min((max(stream.last, 0) for stream in self._resumed.values()), default=0)
             self._deliver_all(self._catch_up(start, self.endpoint.topic or None))
         if self._events and self._events.poll(_POLL_MS):
             self._deliver_all(self._live(self._events))
+        self._keep()
+
+    def _resume(self, positions: Mapping[str, Position]) -> None:
+        """Take up the streams where the store and the index file left them."""
+        saved = self._keeper.load()
+        for topic, position in positions.items():
+            stream = self._new_stream(topic, position, saved.get(topic))
+            self._resumed[topic] = stream
+            if stream.misfit:
+                self._keeper.ignored(stream.misfit)
+        if saved and not positions:
+            self._keeper.ignored("the store has nothing of it")
+
+    def _keep(self) -> None:
+        if self._refused:
+            return
+        if gauges := self._keeper.due(self._known()):
+            self.deliver(gauges)
+        self._keeper.save(self._known())
+
+    def _known(self) -> list[KvStream]:
+        return [*self._resumed.values(), *self._streams.values()]
 
     def _opened(self) -> bool:
         """Subscribe. Where the address cannot be used that is told, and tried again after a while: a port may become
         free, and the server's other sources do not wait for it."""
         try:
-            events = self._open(zmq.SUB, self.endpoint.events, self.endpoint.bind)
+            events = open_socket(zmq.SUB, self.endpoint.events, bind=self.endpoint.bind)
         except UserError as error:
             self.counts["unopened"] += 1
             self.tell(FAILING, str(error))
@@ -122,29 +153,16 @@ class KvSubscriber(ThreadSource):
         self.tell(WAITING, f"no event yet on {self.endpoint.events}")
         return True
 
-    def _open(self, kind: int, address: str, bind: bool) -> zmq.Socket[bytes]:
-        socket: zmq.Socket[bytes] = self.context.socket(kind)
-        socket.setsockopt(zmq.RCVHWM, QUEUE)
-        socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is sent to who is not there
-        socket.setsockopt(zmq.IPV6, int("[" in address))
-        try:
-            (socket.bind if bind else socket.connect)(address)
-        except zmq.ZMQError as error:
-            socket.close()
-            raise UserError(_unusable(address, bind, error)) from error
-        return socket
-
     def _deliver_all(self, entries: Iterator[Entry]) -> None:
         while burst := list(islice(entries, BURST)):
             if not self.deliver(burst):
+                self._refused = True
                 return
         if self._streams:
             self._report()
 
     def _report(self) -> None:
-        totals = {name: sum(s.counts[name] for s in self._streams.values()) for name in _COUNTED}
+        totals = {name: sum(s.counts[name] for s in self._streams.values()) for name in COUNTED}
         self.counts.update({name: total - self.counts[name] for name, total in totals.items()})
         detail = f"{totals['messages']} messages, last number {max(s.last for s in self._streams.values())}"
         if totals["missing"]:
@@ -192,10 +210,15 @@ class KvSubscriber(ThreadSource):
     def _stream(self, topic: str) -> KvStream:
         stream = self._streams.get(topic)
         if stream is None:
-            endpoint = self.endpoint
-            stream = KvStream(endpoint.server, topic, endpoint.rank, self._positions.get(topic))
+            stream = self._resumed.pop(topic, None) or self._new_stream(topic)
             self._streams[topic] = stream
         return stream
+
+    def _new_stream(
+        self, topic: str, position: Position | None = None, saved: SavedStream | None = None
+    ) -> KvStream:
+        server, rank = self.endpoint.server, self.endpoint.rank
+        return KvStream(server, topic, rank, position, hasher=self._hasher, saved=saved)
 
     # -- replay
 
@@ -248,59 +271,11 @@ class KvSubscriber(ThreadSource):
     def _replay(self, start: int) -> Iterator[tuple[str | None, Message]]:
         """Ask for the messages from `start` on. Raises TimeoutError where the end marker does not come."""
         self.counts["replays"] += 1
-        socket = self._open(zmq.DEALER, self.endpoint.replay, bind=False)
-        try:
-            self._ask(socket, start)
-            while self._answers(socket):
-                reply = _reply(socket.recv_multipart())
-                if reply is None:
-                    self.counts["malformed"] += 1
-                    continue
-                topic, seq, payload = reply
-                if seq == _END:
-                    return
-                yield topic, self._message(seq, payload)
-        finally:
-            socket.close()
-
-    def _ask(self, socket: zmq.Socket[bytes], start: int) -> None:
-        """Send a request. Raises TimeoutError where nobody is there to take it."""
         longest_s = self.endpoint.replay_timeout_s
-        deadline = time.monotonic() + (
-            longest_s if self.counts["replays"] == 1 else min(_CONNECT_S, longest_s)
-        )
-        while not socket.poll(_POLL_MS, zmq.POLLOUT):
-            if self._stopping.is_set() or time.monotonic() > deadline:
-                raise TimeoutError
-        socket.send_multipart([b"", start.to_bytes(8, "big")])
-
-    def _answers(self, socket: zmq.Socket[bytes]) -> bool:
-        """Wait for a message. False when the source is stopped, TimeoutError when none comes."""
-        deadline = time.monotonic() + self.endpoint.replay_timeout_s
-        while not self._stopping.is_set():
-            if socket.poll(_POLL_MS):
-                return True
-            if time.monotonic() > deadline:
-                raise TimeoutError
-        return False
-
-
-def _unusable(address: str, bind: bool, error: zmq.ZMQError) -> str:
-    """What is wrong with an address, and what to do."""
-    said = f"cannot {'listen on' if bind else 'connect to'} {address} for KV events: {zmq.strerror(error.errno or 0)}"
-    if bind and error.errno == zmq.EADDRINUSE:
-        return f"{said}; give each server a port of its own, or let hitmap connect (--kv-connect)"
-    hint = "--kv-connect" if bind else "--kv-bind"
-    return (
-        f"{said}; should it be the other way round ({hint}), or another address, as in tcp://127.0.0.1:5557?"
-    )
-
-
-def _reply(frames: list[bytes]) -> tuple[str | None, bytes, bytes] | None:
-    """Topic (None where replies have none), number and payload of a reply; None for what is none."""
-    match frames:
-        case [_, topic, seq, payload, *_] if len(seq) == 8:
-            return topic.decode(errors="replace"), seq, payload
-        case [_, seq, payload, *_] if len(seq) == 8:
-            return None, seq, payload
-    return None
+        connect_s = longest_s if self.counts["replays"] == 1 else min(_CONNECT_S, longest_s)
+        waits = Waits(connect_s, longest_s, self._stopping)
+        for reply in replies(self.endpoint.replay, start, waits):
+            if reply is None:
+                self.counts["malformed"] += 1
+            else:
+                yield reply.topic, self._message(reply.seq, reply.payload)

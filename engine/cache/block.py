@@ -37,7 +37,8 @@ class CachedBlock:
 
     refs: tables and matches that hold it. indexed: it can be found; a block that is held when it leaves the index lives
     on until it is let go. lost: its KV cannot be had any more. children_at: indexed children by level; none is on a
-    faster level than its parent. salt: of the chain, empty for none.
+    faster level than its parent. salt: of the chain, empty for none. last_used, used_at: by the index's own count, and
+    in seconds of its clock.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class CachedBlock:
         "salt",
         "slot",
         "tokens",
+        "used_at",
     )
 
     def __init__(
@@ -69,6 +71,7 @@ class CachedBlock:
         self.children: dict[tuple[int, ...], CachedBlock] = {}
         self.children_at = [0, 0, 0]
         self.refs = self.last_used = 0
+        self.used_at = 0.0
         self.indexed, self.lost = True, False
 
     @property

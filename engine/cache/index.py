@@ -9,7 +9,7 @@ after them. Whatever uses a block uses all those before it, so a parent is never
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 from cachemodel.blocks import salt_key
@@ -19,13 +19,14 @@ from engine.cache.events import EventLog
 
 class PrefixIndex:
     """cached: indexed blocks by level. idle: those of them that nobody holds; all of those can be evicted, since who
-    holds a block holds all before it."""
+    holds a block holds all before it. clock: seconds that never go back."""
 
-    def __init__(self, root: bytes, events: EventLog) -> None:
+    def __init__(self, root: bytes, events: EventLog, clock: Callable[[], float]) -> None:
         self._root, self._events = root, events
         self._roots: dict[str, CachedBlock] = {}
         self._leaves: tuple[list[tuple[int, int, CachedBlock]], ...] = ([], [], [])
         self._serial = count()
+        self._clock = clock
         self._now = 0
         self.cached, self.idle = [0, 0, 0], [0, 0, 0]
 
@@ -100,8 +101,9 @@ class PrefixIndex:
     def touch(self, blocks: list[CachedBlock]) -> None:
         """Blocks from a chain's beginning on were used now, all at the same time. Their caller holds them."""
         self._now += 1
+        used_at = self._clock()
         for block in blocks:
-            block.last_used = self._now
+            block.last_used, block.used_at = self._now, used_at
 
     def let_go(self, block: CachedBlock) -> None:
         """One fewer holds it."""

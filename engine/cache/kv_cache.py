@@ -11,16 +11,19 @@ one's. Nothing raises for want of room or because of a disk. Called on the core'
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from cachemodel.blocks import attainable_tokens, vllm_root
+from cachemodel.alignment import Alignment
+from cachemodel.blocks import vllm_root
 from cachemodel.kv_events import Event
 from cachemodel.layers import Tier
 from engine.cache.block import CachedBlock, Level, Match, Table, TierTokens
 from engine.cache.check import check
 from engine.cache.events import EventLog
+from engine.cache.expiry import Expiry
 from engine.cache.index import PrefixIndex
 from engine.cache.stats import CacheStats, TierStats
 from engine.cache.tiers import MAX_READS, Tiers
@@ -48,29 +51,40 @@ class Loaded:
 class KVCache:
     """kv: Tensor[layers, 2, blocks, block_size, kv_heads, head_dim], where the model writes and reads.
 
-    poison: fill freed device blocks with NaN. Raises UserError where there is not so much
-    memory, or the disk tier has no usable folder.
+    poison: fill freed device blocks with NaN. clock: seconds that never go back. Raises UserError where there is not so
+    much memory, or the disk tier has no usable folder.
     """
 
-    def __init__(self, model: ModelConfig, config: EngineConfig, *, poison: bool = False) -> None:
+    def __init__(
+        self,
+        model: ModelConfig,
+        config: EngineConfig,
+        *,
+        poison: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.block_size, self._caching = config.block_size, config.prefix_caching
+        self._law = Alignment(config.cache_unit or config.block_size, int(config.drop_last_unit))
         root = os.urandom(32) if config.hash_seed == "random" else vllm_root(config.hash_seed)
         self._events = EventLog(config.block_size)
-        self.index = PrefixIndex(root, self._events)
+        self.index = PrefixIndex(root, self._events, clock)
         self.tiers = Tiers(model, config, self.index, poison=poison)
         self.kv = self.tiers.pool.kv
+        self._expiry = Expiry(self.tiers, config.cache_ttl, clock)
         self.matches: set[Match] = set()
         self.tables: set[Table] = set()
 
     # Requests
 
-    def match(self, tokens: Sequence[int], salt: str = "") -> Match:
-        """Look a prompt up and hold what is found; the last token is never part of it."""
+    def match(self, tokens: Sequence[int], salt: str = "", *, read: bool = True) -> Match:
+        """Look a prompt up and hold what is found, as far as the alignment lets it be used; the last token is never
+        part of it. read: look for nothing where False."""
         self.tiers.poll()
         size, blocks = self.block_size, []
         contents = [tuple(tokens[at : at + size]) for at in range(0, len(tokens) - size + 1, size)]
-        if self._caching:
-            blocks = self.index.find(contents[: attainable_tokens(len(tokens), size) // size], salt)
+        if self._caching and read:
+            blocks = self.index.find(contents, salt)
+            del blocks[self._law.served(len(tokens), len(blocks) * size) // size :]
         for block in blocks:
             self.index.hold(block)
         match = Match(blocks, self.index.digests(blocks, contents, salt), salt)
@@ -133,6 +147,15 @@ class KVCache:
         self._read_ahead(table)
         return loaded
 
+    def fail(self, table: Table) -> None:
+        """The tier that a table waits for does not answer: the match ends here. Others may find its blocks again."""
+        self._shorten(table)
+
+    def report(self, table: Table) -> None:
+        """Tell of the blocks of a table's match as if they had been stored now."""
+        for block in table.held:
+            self._events.stored(block, block.level)
+
     def extend(self, table: Table, tokens: int) -> bool:
         """Make room for `tokens` in total. False: nothing is left to evict, and the table is as it was."""
         missing = self._blocks(tokens) - len(table.blocks)
@@ -184,6 +207,10 @@ class KVCache:
             for block in list(root.children.values()):
                 self.tiers.forget(block, quiet=True)
         self._events.cleared()
+
+    def expire(self) -> float | None:
+        """Forget what was not used for the time blocks live; seconds until the next look, None where none is due."""
+        return self._expiry.look()
 
     def drain_events(self) -> list[Event]:
         """What happened since the last call, in order."""

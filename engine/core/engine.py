@@ -271,6 +271,10 @@ def _check(config: EngineConfig) -> None:
             f"max_num_batched_tokens ({config.max_num_batched_tokens}) must be at least max_num_seqs "
             f"({config.max_num_seqs}): every running request may need one token of a step"
         )
+    if config.cache_unit % config.block_size:
+        raise UserError(
+            f"cache_unit is a multiple of block_size ({config.block_size}), not {config.cache_unit}"
+        )
     needed = _blocks_for(config.max_model_len, config.block_size)
     if needed > config.device_blocks:
         _log.warning(

@@ -170,7 +170,7 @@ class Scheduler:
         """
         began = now_ns()
         request = sequence.request
-        match = self._cache.match(sequence.tokens, request.salt)
+        match = self._cache.match(sequence.tokens, request.salt, read=not request.reads_off)
         table = self._cache.open(match, len(sequence.tokens))
         if table is None:
             self._cache.drop(match)
@@ -183,7 +183,9 @@ class Scheduler:
         if not request.block_hashes:
             request.block_hashes = list(match.block_hashes)
         request.timeline.enter("prefix", began, **sequence.hits)
-        sequence.suffer(self._faults, "prefix")
+        sequence.suffer(self._faults, self._faults.fire("prefix"))
+        if request.reports_reuse:
+            self._cache.report(table)
         self._look(sequence)
         return sequence
 
@@ -197,10 +199,15 @@ class Scheduler:
             insort(self.running, sequence, key=_order)
         elif timeline.layer != tier:
             timeline.enter(str(tier), now_ns())
-            if tier is Tier.HOST:
-                sequence.suffer(self._faults, tier)
+            fired = self._faults.fire(tier)
+            if fired.fails:
+                sequence.mark(fired, 0)
+                self._cache.fail(sequence.table)
+                timeline.note(lost=sequence.table.lost)
+                self._look(sequence)
+            elif tier is Tier.HOST:
+                sequence.suffer(self._faults, fired)
             else:  # the disk is not the device: this one waits alone
-                fired = self._faults.fire(tier)
                 sequence.mark(fired, int(fired.delay_s * 1e9))
                 sequence.wake_ns = now_ns() + int(fired.delay_s * 1e9)
 

@@ -127,8 +127,7 @@ class Sequence:
             self.request.timeline.note(fault=fired.mark)
             self.count(fault_us=waited_ns // 1000)
 
-    def suffer(self, faults: Faults, layer: str) -> None:
-        """Wait out the faults of a layer on the core's thread, where everybody waits with it."""
-        fired = faults.fire(layer)
+    def suffer(self, faults: Faults, fired: Fired) -> None:
+        """Wait out what fired in a layer on the core's thread, where everybody waits with it."""
         if fired.mark:
             self.mark(fired, round(faults.wait(fired.delay_s) * 1e9))

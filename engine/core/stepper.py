@@ -108,8 +108,9 @@ class Stepper:
             wait_s = self.scheduler.wait_s(plan)
             if plan.works or plan.loaded_blocks:
                 self._tell_step(plan, ran, began)
+        expires_s = self._cache.expire()
         tell(self._tell_events)
-        return wait_s
+        return expires_s if wait_s is None else wait_s if expires_s is None else min(wait_s, expires_s)
 
     def stats(self) -> Stats:
         scheduler = self.scheduler

@@ -5,6 +5,8 @@
     evict=0.5[,every_s=2]               half of the device's cached blocks go, every 2 seconds (1 unless told)
     device_blocks=64                    no more than 64 blocks of the device may be used
     lose_events=0.1                     one in ten batches of KV events is lost, its number used up
+    layer=host,fail=1                   no load from the host comes through (of `remote`: from the disk); its tokens
+                                        are computed, and the blocks stay where they are
 
 and each may end with `for_s=30`: it is over after 30 seconds. A slow disk is a delay of `remote`.
 """
@@ -23,18 +25,19 @@ from typing import NamedTuple
 
 from cachemodel.errors import UsageError
 from engine.clock import now_ns
-from engine.faults.spec import COMPUTED, KINDS, LAYERS, Fault, parse
+from engine.faults.spec import COMPUTED, KINDS, LAYERS, LOADED, Fault, parse
 
-__all__ = ["COMPUTED", "KINDS", "LAYERS", "NOTHING", "Fault", "Faults", "Fired"]
+__all__ = ["COMPUTED", "KINDS", "LAYERS", "LOADED", "NOTHING", "Fault", "Faults", "Fired"]
 
 
 class Fired(NamedTuple):
     """What the faults of a layer do this time. delay_s: seconds to wait; slowdown: factor on the work's own time;
-    mark: which faults, for spans; empty where none fired."""
+    mark: which faults, for spans; empty where none fired. fails: the load comes to nothing, at once."""
 
     delay_s: float = 0.0
     slowdown: float = 1.0
     mark: str = ""
+    fails: bool = False
 
 
 NOTHING = Fired()
@@ -126,13 +129,14 @@ class Faults:
         """
         if layer not in self._on.by_layer:
             return NOTHING
-        fired = [fault for fault in self._now().by_layer.get(layer, ()) if self._draws(fault.p)]
+        fired = [fault for fault in self._now().by_layer.get(layer, ()) if self._draws(_chance(fault))]
         if not fired:
             return NOTHING
         return Fired(
             math.fsum(fault.amount for fault in fired if fault.kind == "delay_ms") / 1e3,
             math.prod(fault.amount for fault in fired if fault.kind == "slowdown"),
             "; ".join(fault.spec for fault in fired),
+            any(fault.kind == "fail" for fault in fired),
         )
 
     def evict_share(self) -> float:
@@ -195,3 +199,8 @@ class Faults:
             on.by_kind[fault.kind] = (*on.by_kind.get(fault.kind, ()), fault)
         self._on = on
         self._evicts_at = {fault.id: self._evicts_at.get(fault.id, -math.inf) for fault in ends_at}
+
+
+def _chance(fault: Fault) -> float:
+    """That it strikes a passage of its layer."""
+    return fault.amount if fault.kind == "fail" else fault.p

@@ -13,14 +13,16 @@ LAYERS = ("frontend", "queue", "prefix", "host", "remote", "prefill", "decode", 
 """Serving layers that can be delayed: all that the engine has."""
 COMPUTED = ("prefill", "decode")
 """Layers that can be slowed down: the decoder's."""
+LOADED = ("host", "remote")
+"""Layers that can fail: loads of KV from there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault that is on. spec: the line that asked for it, which is also its mark on spans.
 
-    kind: delay_ms, slowdown, evict, device_blocks or lose_events; amount: its number; p: how likely a passage of its
-    layer is struck; for_s: after which it is over, infinite for never.
+    kind: delay_ms, slowdown, fail, evict, device_blocks or lose_events; amount: its number, of `fail` how likely a load
+    fails; p: how likely a passage of its layer is struck; for_s: after which it is over, infinite for never.
     """
 
     id: int
@@ -47,6 +49,7 @@ _SECONDS = _Number(0, 1e9, "seconds above 0")
 _NUMBERS = {
     "delay_ms": _Number(0, 600_000, "milliseconds above 0, at most 600000"),
     "slowdown": _Number(1, 1000, "a factor above 1, at most 1000"),
+    "fail": _SHARE,
     "evict": _SHARE,
     "device_blocks": _Number(0, 2**40, "a whole number of blocks, at least 1", whole=True),
     "lose_events": _SHARE,
@@ -58,13 +61,16 @@ _NUMBERS = {
 _KINDS = {
     "delay_ms": ("layer", "p", "for_s"),
     "slowdown": ("layer", "p", "for_s"),
+    "fail": ("layer", "for_s"),
     "evict": ("every_s", "for_s"),
     "device_blocks": ("for_s",),
     "lose_events": ("for_s",),
 }
 KINDS = tuple(_KINDS)
-_LAYERS_OF = {"delay_ms": LAYERS, "slowdown": COMPUTED}
-EXAMPLES = "layer=host,delay_ms=5,p=0.1 or layer=decode,slowdown=2 or evict=0.5,every_s=2 or device_blocks=64"
+_LAYERS_OF = {"delay_ms": LAYERS, "slowdown": COMPUTED, "fail": LOADED}
+EXAMPLES = (
+    "layer=host,delay_ms=5,p=0.1 or layer=decode,slowdown=2 or layer=host,fail=1 or evict=0.5,every_s=2"
+)
 
 
 def parse(spec: str, fault_id: int) -> Fault:

@@ -8,9 +8,9 @@ from typing import Any
 
 import tokenizers
 
+from cachemodel.chat_template import ChatTemplate, Message, Unrenderable, chat_template, special_tokens
 from cachemodel.errors import UserError
 from engine.errors import RequestError
-from engine.model.chat import ChatTemplate, Message
 from engine.model.config import read_json
 
 _UNFINISHED = "\ufffd"
@@ -58,7 +58,10 @@ class Tokenizer:
         """Raises RequestError for a model without a chat template and for messages that its template refuses."""
         if self._template is None:
             raise RequestError("this model has no chat template; use completions instead", param="model")
-        return self._template.render(messages, tools)
+        try:
+            return self._template.render(messages, tools)
+        except Unrenderable as error:
+            raise RequestError(str(error), param="messages") from error
 
     def detokenizer(self) -> Detokenizer:
         """For one sequence."""
@@ -113,10 +116,10 @@ def read_tokenizer(folder: Path, name: str, eos_token_ids: tuple[int, ...]) -> T
     rules.no_truncation()
     beside = folder / "tokenizer_config.json"
     settings = read_json(beside) if beside.exists() else {}
-    special = _special_tokens(settings)
-    if not eos_token_ids and (eos := rules.token_to_id(special.get("eos_token", ""))) is not None:
+    eos_token = special_tokens(settings).get("eos_token", "")
+    if not eos_token_ids and (eos := rules.token_to_id(eos_token)) is not None:
         eos_token_ids = (eos,)
-    return Tokenizer(rules, _template(folder, settings, special), name, eos_token_ids)
+    return Tokenizer(rules, _template(folder, settings), name, eos_token_ids)
 
 
 def _reason(error: BaseException) -> str:
@@ -127,29 +130,14 @@ def _reason(error: BaseException) -> str:
     return str(error)
 
 
-def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
-    """bos_token and the like: a text, or an object with its content."""
-    found: dict[str, str] = {}
-    for key, value in settings.items():
-        text = value.get("content") if isinstance(value, dict) else value
-        if key.endswith("_token") and isinstance(text, str):
-            found[key] = text
-    return found
-
-
-def _template(folder: Path, settings: Mapping[str, Any], special: Mapping[str, str]) -> ChatTemplate | None:
-    """A file of its own, or a setting: one template, or several by name."""
+def _template(folder: Path, settings: Mapping[str, Any]) -> ChatTemplate | None:
+    """A file of its own, or a setting."""
     path = folder / "chat_template.jinja"
     try:
-        source = path.read_text(errors="replace") if path.exists() else settings.get("chat_template")
+        source = path.read_text(errors="replace") if path.exists() else None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    if isinstance(source, list):
-        named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
-        source = named.get("default")
-    if not isinstance(source, str):
-        return None
     try:
-        return ChatTemplate(source, special)
+        return chat_template(settings, source)
     except ValueError as error:
         raise UserError(f"{folder}: the chat template cannot be read: {error}") from error

@@ -31,8 +31,8 @@ LONG_TEXT = 16_384  # characters; tokenising more would hold up the event loop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What holds for every prompt of a call. arrived_ns: Unix nanoseconds; salt, cache_key, traceparent, tracestate: as
-    in Request. max_tokens: None for as many as the model's length leaves."""
+    """What holds for every prompt of a call. arrived_ns: Unix nanoseconds; salt, cache_key, reads_off, reports_reuse,
+    traceparent, tracestate: as in Request. max_tokens: None for as many as the model's length leaves."""
 
     request_id: str
     arrived_ns: int
@@ -45,6 +45,8 @@ class Options:
     stop: tuple[str, ...] = ()
     salt: str = ""
     cache_key: str = ""
+    reads_off: bool = False
+    reports_reuse: bool = False
     traceparent: str = ""
     tracestate: str = ""
 
@@ -125,6 +127,8 @@ class Frontend:
             traceparent=options.traceparent,
             tracestate=options.tracestate,
             cache_key=options.cache_key,
+            reads_off=options.reads_off,
+            reports_reuse=options.reports_reuse,
             stops=StopWatch(self.tokenizer.detokenizer(), options.stop) if options.stop else None,
             prompt_text=prompt.text,
         )

@@ -211,6 +211,8 @@ def _options(request: Request, asked: protocol.Generate, request_id: str, max_to
         stop=asked.stops,
         salt=asked.cache_salt or "",
         cache_key=asked.prompt_cache_key,
+        reads_off=asked.skip_reading_prefix_cache,
+        reports_reuse=asked.reports_reuse,
         traceparent=traceparent,
         tracestate=tracestate,
     )

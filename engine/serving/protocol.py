@@ -35,6 +35,12 @@ class TextPart(msgspec.Struct):
     text: Text
 
 
+class ExtraArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """vllm_xargs. kv_cache_report_mode: full has KV events tell of reused blocks as well."""
+
+    kv_cache_report_mode: Literal["incremental", "full"] = "incremental"
+
+
 class Message(msgspec.Struct):
     """A turn of a conversation; what else it says (a name, tool calls) goes to the template as it is."""
 
@@ -62,10 +68,16 @@ class Generate(msgspec.Struct, kw_only=True):
     ignore_eos: bool = False
     cache_salt: Salt | None = None
     prompt_cache_key: Annotated[str, Meta(max_length=256)] = ""
+    skip_reading_prefix_cache: bool = False
+    vllm_xargs: ExtraArgs | None = None
 
     @property
     def stops(self) -> tuple[str, ...]:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    @property
+    def reports_reuse(self) -> bool:
+        return self.vllm_xargs is not None and self.vllm_xargs.kv_cache_report_mode == "full"
 
     @property
     def wants_usage(self) -> bool:

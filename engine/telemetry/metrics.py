@@ -127,7 +127,7 @@ class Metrics:
         with self._lock:
             self._add(FINISHED, 1, str(request.finish_reason or FinishReason.ERROR))
             self._add(PROMPT, len(request.prompt))
-            if "prefix" in spent:
+            if "prefix" in spent and not request.reads_off:
                 self._add(QUERIES, len(request.prompt))
                 self._add(FAR_QUERIES, len(request.prompt) - sources.device)
             self._add(HITS, sources.device)

@@ -138,6 +138,7 @@ PARTS = {
     "remote": "tokens found there (prefix_lookup)",
     "blocks": "KV blocks that came (load)",
     "bytes": "the same in bytes (load)",
+    "lost": "tokens found there, and not loaded (load)",
     "preempted": "whether it waits because it lost its KV (queue)",
     "fault": "the faults that struck in it",
     "fault_us": "how long they made it wait",

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from pydantic import SecretStr, ValidationError
 
 from cachemodel.errors import UsageError
+from collector.chains.settings import Capture
 from hitmap.config.model import CollectorConfig, StoreConfig
 
 _DEFAULTS = CollectorConfig()
@@ -37,10 +38,17 @@ _OPTIONS = (
     ),
     click.option(
         "--capture",
-        default=_DEFAULTS.capture,
+        default=_DEFAULTS.capture.value,
         show_default=True,
-        type=click.Choice(["metadata", "full"]),
-        help="full: keep the text of prompts and responses that spans and logs carry.",
+        type=click.Choice([level.value for level in Capture]),
+        help="Of prompts: keyed hashes only; the texts of the request log without what looks personal; or all texts,"
+        " those on spans and logs too.",
+    ),
+    click.option(
+        "--key",
+        envvar="HITMAP_KEY",
+        metavar="HEX",
+        help="Of the hashes (or $HITMAP_KEY); collectors of one store share it. Default: $HITMAP_HOME/key, made once.",
     ),
     click.option(
         "--spool",

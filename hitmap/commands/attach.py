@@ -13,15 +13,17 @@ from rich.console import Console
 from cachemodel.address import server_url
 from cachemodel.errors import UsageError, UserError
 from collector.attach import Attachment, AttachOptions, detect
+from collector.chains.memory import ChainMemory
+from collector.chains.settings import ChainSettings
 from collector.detection import Detection
 from collector.pipeline import Pipeline
 from collector.resume import Stored
 from hitmap.commands._collector_options import collector_options, store_config
 from hitmap.commands._detection_view import as_dict, table, unreachable
 from hitmap.commands._store_option import store_option
-from hitmap.config.model import OFF, CollectorConfig
+from hitmap.config.model import OFF, CollectorConfig, tokenizer_setting
 from hitmap.doors import Doors
-from hitmap.session import run
+from hitmap.session import run, snapshots
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)", re.DOTALL)
 
@@ -78,6 +80,21 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)", re.DOTALL)
     help="Field of the log to keep as a label.",
 )
 @click.option(
+    "--tokenizer",
+    "tokenizers",
+    multiple=True,
+    metavar="[NAME=]HOW",
+    help="Of the prompts in the log: server, the path of its model folder or tokenizer.json, approximate, or off."
+    " Default: server, if it will.",
+)
+@click.option(
+    "--block-size",
+    "block_sizes",
+    multiple=True,
+    metavar="[NAME=]TOKENS",
+    help="Of a block. Default: as the server says.",
+)
+@click.option(
     "--interval",
     default=5.0,
     show_default=True,
@@ -108,6 +125,8 @@ def command(
     server_logs: tuple[str, ...],
     drain: bool,
     label_fields: tuple[str, ...],
+    tokenizers: tuple[str, ...],
+    block_sizes: tuple[str, ...],
     interval: float,
     api_key: str,
     collector: CollectorConfig,
@@ -134,6 +153,8 @@ def command(
             ("--replay", replays),
             ("--log", logs),
             ("--server-log", server_logs),
+            ("--tokenizer", tokenizers),
+            ("--block-size", block_sizes),
         )
     }
     options = [
@@ -151,6 +172,11 @@ def command(
             interval_s=interval,
             api_key=api_key,
             window=collector.window,
+            chains=ChainSettings(
+                _tokenizer(_single(of["--tokenizer"][name], "--tokenizer")),
+                _tokens(_single(of["--block-size"][name], "--block-size")),
+                collector.capture,
+            ),
         )
         for name in urls
     ]
@@ -161,10 +187,17 @@ def command(
     for url in urls.values():
         detect(url, api_key=api_key)  # what cannot be attached is said before anything is started
 
+    hasher, memory = collector.hasher, ChainMemory()
+
     def attachments(pipeline: Pipeline, stored: Stored | None, doors: Doors) -> list[Attachment]:
         detections = detect_all(urls, options, doors.address, as_json)
         pairs = zip(detections, options, strict=True)
-        return [Attachment(detection, option, pipeline.sink, stored) for detection, option in pairs]
+        return [
+            Attachment(
+                detection, option, pipeline.sink, stored, hasher=hasher, snapshots=snapshots(), memory=memory
+            )
+            for detection, option in pairs
+        ]
 
     run("hitmap attach", store_config(store), collector, Console(stderr=True, highlight=False), attachments)
 
@@ -204,6 +237,19 @@ def _single(values: list[str], option: str) -> str:
     if len(values) > 1:
         raise UsageError(f"{option} is given twice for one server")
     return values[0] if values else ""
+
+
+def _tokenizer(value: str) -> str:
+    try:
+        return tokenizer_setting(value)
+    except ValueError as error:
+        raise UsageError(f"--tokenizer: {error}") from None
+
+
+def _tokens(value: str) -> int | None:
+    if value and not (value.isascii() and value.isdigit() and 0 < int(value) <= 65536):
+        raise UsageError(f"--block-size {value}: a number of tokens, such as 16")
+    return int(value) if value else None
 
 
 def _path(values: list[str], option: str) -> Path | None:

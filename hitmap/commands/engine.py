@@ -35,6 +35,9 @@ _HELP = {
     "disk_blocks": "KV blocks on disk, 0 for none.",
     "disk_path": "Folder of the disk tier. Default: a temporary one.",
     "prefix_caching": "Reuse the KV of prompts that begin alike.",
+    "cache_unit": "Tokens that are reused together, a multiple of --block-size, as with hybrid models; 0: a block.",
+    "drop_last_unit": "Compute the last unit that was found all the same, as with EAGLE and MTP.",
+    "cache_ttl": "Seconds after its last use for which a block stays cached, 0 for ever.",
     "max_num_batched_tokens": "Most tokens a step computes; longer prompts go in chunks.",
     "max_num_seqs": "Requests that run at once.",
     "max_waiting": "Requests that may queue before others are refused.",
@@ -43,7 +46,7 @@ _HELP = {
     "threads": "Of torch, 0 for its own choice.",
 }
 _MOST = {"threads": 1024}  # torch dies of more than the system has
-_MAY_BE_0 = {"seed", "host_blocks", "disk_blocks", "threads"}
+_MAY_BE_0 = {"seed", "host_blocks", "disk_blocks", "cache_unit", "threads"}
 _CHOICES = {"dtype": ["float32", "bfloat16"]}
 _token = click.option(
     "--token",
@@ -63,6 +66,8 @@ def _config_options(function: Any) -> Any:
             kind = click.Choice(_CHOICES[field.name])
         elif kind is int:
             kind = click.IntRange(0 if field.name in _MAY_BE_0 else 1, _MOST.get(field.name, (1 << 31) - 1))
+        elif kind is float:
+            kind = click.FloatRange(0, 1e9)
         if isinstance(default, bool):
             name, kind = f"{name}/--no-{name[2:]}", None
         option = click.option(
@@ -204,6 +209,7 @@ def inject(url: str, spec: str | None, as_list: bool, clear: bool, token: str | 
       evict=0.5[,every_s=2]              half of the cached blocks on the device go, every 2 seconds
       device_blocks=64                   a smaller pool
       lose_events=0.1                    one in ten batches of KV events is lost
+      layer=host,fail=1                  no load from the host (or remote) comes through
       ...,for_s=30                       it is over after 30 seconds
 
     \b

@@ -148,6 +148,7 @@ def _logs(file: Path | None) -> Iterator[Path]:
 
 def _introduce(player: Player, console: Console, as_json: bool) -> None:
     """Say where the ports are: as the command that attaches to them."""
+    tokenizer = player.capture.tokenizer if player.capture.log else None
     addresses = {
         "url": player.url,
         "kv_events": player.kv_endpoint,
@@ -155,6 +156,7 @@ def _introduce(player: Player, console: Console, as_json: bool) -> None:
         "log": str(player.log_file),
         "server_log": str(player.server_log_file) if player.capture.server_log else "",
         "service": player.capture.service_name,
+        "tokenizer": str(tokenizer.absolute()) if tokenizer else "",
     }
     if as_json:
         click.echo(json.dumps(addresses))
@@ -165,6 +167,8 @@ def _introduce(player: Player, console: Console, as_json: bool) -> None:
         words += ["--kv-events", player.kv_endpoint, "--kv-connect", "--replay", player.replay_endpoint]
     if player.capture.log:
         words += ["--log", str(player.log_file.absolute())]
+    if tokenizer:
+        words += ["--tokenizer", str(tokenizer.absolute())]
     if player.capture.server_log:
         words += ["--server-log", str(player.server_log_file.absolute())]
     if player.capture.service_name:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from analysis.report.metrics import METRICS
-from cachemodel.errors import UsageError, UserError
+from cachemodel.errors import UsageError
+from hitmap.commands._output import emit, output_options
 from hitmap.commands._store_option import open_client, store_option
-
-_FORMAT_OF = {".md": "markdown", ".json": "json"}
 
 
 @click.command()
@@ -24,13 +21,7 @@ _FORMAT_OF = {".md": "markdown", ".json": "json"}
 @click.option("--window", default="1h", show_default=True, help="How long before and after, with --deploy.")
 @click.option("--metric", type=click.Choice(list(METRICS)), default="ttft", show_default=True)
 @click.option("--quantile", default=0.5, show_default=True, help="The quantile to take apart, 0.5 for P50.")
-@click.option(
-    "--format", "output", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option(
-    "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file."
-)
+@output_options
 @store_option
 def command(
     set_a: str | None,
@@ -58,7 +49,6 @@ def command(
     Metrics: ttft (time to first token), e2e (end to end), tpot (time per output token), client_ttft, client_e2e (from
     request logs). The report says where a change shows, not what caused it.
     """
-    from analysis.report import json as as_data
     from analysis.report import text
     from analysis.report.compare import compare, compare_deploy
     from analysis.selection import parse_duration
@@ -74,20 +64,4 @@ def command(
             report = compare_deploy(client, deploy, parse_duration(window), metric=metric, quantile=quantile)
         else:
             report = compare(client, set_a or "", set_b or "", metric=metric, quantile=quantile)
-    output = "json" if as_json else output or _FORMAT_OF.get(file.suffix if file else "", "text")
-    if output == "text" and not file:
-        text.to_terminal(report, Console(highlight=False))
-        return
-    if output == "text":
-        paper = io.StringIO()
-        text.to_terminal(report, Console(file=paper, width=text.PAGE_WIDTH, highlight=False))
-        rendered = paper.getvalue()
-    else:
-        rendered = as_data.to_json(report) + "\n" if output == "json" else text.to_markdown(report)
-    if not file:
-        click.echo(rendered, nl=False)
-        return
-    try:
-        file.write_text(rendered, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror}") from None
+    emit(report, output, as_json, file, to_terminal=text.to_terminal, to_markdown=text.to_markdown)

@@ -10,16 +10,17 @@ from rich.console import Console
 from cachemodel.errors import UserError
 from cachemodel.printable import printable
 from collector.attach import AttachOptions
+from collector.chains.memory import ChainMemory
+from collector.chains.settings import ChainSettings
 from collector.detection import Detection
 from collector.joining import Joining
-from collector.otlp.check import Window
 from collector.pipeline import Pipeline
 from collector.resume import Stored
 from hitmap.config.load import DEFAULT_NAME, load
-from hitmap.config.model import Config, ServerConfig
+from hitmap.config.model import CollectorConfig, Config, ServerConfig
 from hitmap.config.words import as_settings
 from hitmap.doors import Doors
-from hitmap.session import Watched, run
+from hitmap.session import Watched, run, snapshots
 
 
 @click.command()
@@ -40,6 +41,7 @@ def command(file: Path | None) -> None:
     A server that is down is looked for until it answers. What was accepted is kept through crashes and restarts.
     """
     config = load(file or Path(DEFAULT_NAME)) if file or Path(DEFAULT_NAME).exists() else Config()
+    hasher, memory = config.collector.hasher, ChainMemory()
     console = Console(stderr=True, highlight=False)
 
     def found(server: str, detection: Detection) -> None:
@@ -55,9 +57,12 @@ def command(file: Path | None) -> None:
         return [
             Joining(
                 server.url,
-                options(name, server, config.collector.window),
+                options(name, server, config.collector),
                 pipeline.sink,
                 stored,
+                hasher=hasher,
+                snapshots=snapshots(),
+                memory=memory,
                 otlp=doors.address,
                 found=found,
             )
@@ -70,7 +75,7 @@ def command(file: Path | None) -> None:
         raise type(error)(as_settings(str(error))) from None
 
 
-def options(name: str, server: ServerConfig, window: Window) -> AttachOptions:
+def options(name: str, server: ServerConfig, collector: CollectorConfig) -> AttachOptions:
     """How a server of the file is watched."""
     return AttachOptions(
         server=name,
@@ -85,5 +90,6 @@ def options(name: str, server: ServerConfig, window: Window) -> AttachOptions:
         label_fields=server.label_fields,
         interval_s=server.interval,
         api_key=server.api_key.get_secret_value() if server.api_key else "",
-        window=window,
+        window=collector.window,
+        chains=ChainSettings(server.tokenizer, server.block_size, collector.capture),
     )

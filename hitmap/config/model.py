@@ -6,7 +6,7 @@ This table is the one place for names, defaults and their meaning: `hitmap confi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -21,8 +21,12 @@ from pydantic import (
 )
 
 from cachemodel.address import server_url
+from cachemodel.content import ContentHasher
+from collector.chains.key import installation_key, parse_key
+from collector.chains.settings import WORDS, Capture
 from collector.detection import is_loopback
 from collector.otlp.check import DAY_S, Window
+from store.embedded import home
 
 OFF = "off"
 
@@ -64,6 +68,11 @@ def _no_blanks(value: SecretStr) -> SecretStr:
     return value
 
 
+def _key(value: SecretStr) -> SecretStr:
+    parse_key(value.get_secret_value())
+    return value
+
+
 def _from_folder(path: Path, info: ValidationInfo) -> Path:
     """Paths in a file mean what they mean beside it, wherever hitmap is started."""
     folder: Path = (info.context or {}).get("folder", Path())
@@ -75,9 +84,27 @@ def _from_folder(path: Path, info: ValidationInfo) -> Path:
         raise ValueError(f"{path} begins with a user that is not known") from None
 
 
+def tokenizer_setting(text: str, folder: Path = Path()) -> str:
+    """What --tokenizer says, a path as one that leads there from anywhere. Raises ValueError in words for a person."""
+    if not text or text in WORDS:
+        return text
+    path = folder / Path(text).expanduser()
+    if not path.is_file() and not (path / "tokenizer.json").is_file():
+        raise ValueError(
+            f"{path} is no tokenizer.json, nor a folder with one; it may also be {', '.join(WORDS[:-1])} or {WORDS[-1]}"
+        )
+    return str(path)
+
+
+def _tokenizer(text: str, info: ValidationInfo) -> str:
+    return tokenizer_setting(text, (info.context or {}).get("folder", Path()))
+
+
+Tokenizer = Annotated[str, BeforeValidator(_unquoted_off), AfterValidator(_tokenizer)]
 Address = Annotated[str, BeforeValidator(_unquoted_off), AfterValidator(_address)]
 ServerUrl = Annotated[str, AfterValidator(_server_url)]
 StoreDsn = Annotated[SecretStr, AfterValidator(_store_dsn)]
+Key = Annotated[SecretStr, AfterValidator(_key)]
 Token = Annotated[SecretStr, AfterValidator(_no_blanks)]
 NearPath = Annotated[Path, AfterValidator(_from_folder)]
 
@@ -126,10 +153,28 @@ class CollectorConfig(_Part):
     max_age: int = Field(
         default=400, ge=1, le=900, description="days; what is older is left out, wherever it comes from"
     )
-    capture: Literal["metadata", "full"] = Field(
-        default="metadata",
-        description="metadata: no prompt text is kept; full: what senders put on spans and logs stays there",
+    capture: Capture = Field(
+        default=Capture.HASHES,
+        description=(
+            "of prompts: hashes (keyed, no text), redacted (texts of the request log without what looks personal) or"
+            " full (those as they are, and what senders put on spans and logs)"
+        ),
     )
+    key: Key | None = Field(
+        default=None,
+        description=(
+            "of the hashes, 32 or more hexadecimal digits; collectors of one store share it; default: the one in"
+            " $HITMAP_HOME/key, made once"
+        ),
+    )
+
+    @property
+    def hasher(self) -> ContentHasher:
+        """Hashes with the key of the configuration, else with that of this installation, which is made now where there
+        is none. Raises UserError."""
+        return ContentHasher(
+            parse_key(self.key.get_secret_value()) if self.key else installation_key(home() / "key")
+        )
 
     @property
     def window(self) -> Window:
@@ -164,6 +209,13 @@ class ServerConfig(_Part):
     server_log: NearPath | None = Field(default=None, description="its own log, followed as it grows")
     label_fields: tuple[str, ...] = Field(
         default=(), description="fields of the request log to keep as labels"
+    )
+    tokenizer: Tokenizer = Field(
+        default="",
+        description="of prompts in the log: server, a model's folder, approximate or off; default: server, if it will",
+    )
+    block_size: int | None = Field(
+        default=None, ge=1, le=65536, description="tokens of a block; without it what the server says"
     )
     drain: bool = Field(
         default=False, description="also read endpoints that are empty once read (TensorRT-LLM)"

@@ -11,8 +11,10 @@ from typing import NamedTuple, Self
 from rich.console import Console
 from rich.progress import Progress
 
+import engine as engine_package
 from cachemodel.errors import UserError
 from collector.attach import Attachment, AttachOptions, detect
+from collector.chains.settings import ChainSettings
 from collector.resume import Stored
 from hitmap.demo.engine_process import engine
 from hitmap.demo.stage import Watched, stage
@@ -22,6 +24,9 @@ from hitmap.load.view import progress
 from store.client import connect
 
 SERVER = "demo-engine"
+TOKENIZER = (
+    Path(engine_package.__file__).parent / "model/demo"
+)  # of the model that the engine serves by itself
 PROBE_S, WARM_UP_S = 8.0, 10.0
 PROBE_RATE = 1.5  # requests a second that hardly meet
 MIN_RATE, MAX_RATE = 1.0, 6.0
@@ -60,9 +65,11 @@ def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
         told += ["--kv-events", "tcp://127.0.0.1:*", "--kv-replay", "tcp://127.0.0.1:*"]
         with engine(home / "engine.log", told) as serving:
             detection = detect(serving.url, otlp=ground.otlp)
-            options = AttachOptions(server=SERVER, log=log, interval_s=0.5)
+            options = AttachOptions(
+                server=SERVER, log=log, interval_s=0.5, chains=ChainSettings(str(TOKENIZER))
+            )
             stored = Stored(lambda: connect(ground.dsn))
-            with Attachment(detection, options, ground.pipeline.sink, stored):
+            with Attachment(detection, options, ground.pipeline.sink, stored, hasher=ground.hasher):
                 with _Load(serving.url, log, PROBE_S + WARM_UP_S + 2 * seconds, console) as load:
                     probed = load.send(PROBE, PROBE_S, PROBE_RATE)
                     rate = _rate(probed)
@@ -70,6 +77,7 @@ def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
                     load.send(BEFORE, seconds, rate)
                     after = load.send(AFTER, seconds, rate)
                 watched = ground.watched(SERVER, detection)
+        ground.drain()
         yield replace(watched, remarks=_remarks(probed, warmed, after, seconds, rate))
 
 

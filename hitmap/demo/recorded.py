@@ -11,6 +11,7 @@ from rich.progress import Progress
 
 from cachemodel.errors import UserError
 from collector.attach import Attachment, AttachOptions, detect
+from collector.chains.settings import ChainSettings
 from collector.resume import Stored
 from hitmap.demo.stage import Watched, stage
 from hitmap.replay.capture import Capture
@@ -40,11 +41,13 @@ def played(
                 kv_bind=False,
                 log=log if with_log else None,
                 interval_s=0.2,
+                chains=ChainSettings(str(player.capture.tokenizer or "")),
             )
             stored = Stored(lambda: connect(ground.dsn))
-            with Attachment(detection, options, ground.pipeline.sink, stored):
+            with Attachment(detection, options, ground.pipeline.sink, stored, hasher=ground.hasher):
                 _play(player, console)
                 watched = ground.watched(server, detection)
+            ground.drain()
             yield watched
 
 

@@ -8,7 +8,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cachemodel.content import ContentHasher
 from cachemodel.errors import UserError
+from collector.chains.key import installation_key
 from collector.detection import Detection
 from collector.otlp.grpc import OtlpGrpcReceiver
 from collector.pipeline import Pipeline
@@ -33,11 +35,12 @@ class Watched:
 
 @dataclass(frozen=True)
 class Stage:
-    """dsn: of the store; otlp: host:port where spans are received."""
+    """dsn: of the store; otlp: host:port where spans are received. hasher: with a key of this stage's own."""
 
     dsn: str
     pipeline: Pipeline
     otlp: str
+    hasher: ContentHasher
 
     def watched(self, server: str, detection: Detection) -> Watched:
         """What has come in, once nothing more does."""
@@ -46,6 +49,12 @@ class Stage:
         rows = client.query("SELECT count() FROM requests").result_rows[0][0]
         client.close()
         return Watched(self.dsn, detection, server, int(rows))
+
+    def drain(self) -> None:
+        """Wait until what the watching gave up in the end, such as the last chains, is in the store."""
+        deadline = time.monotonic() + SETTLE_S
+        while any(self.pipeline.stats().pending.values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def _settle(self) -> None:
         """Wait until what was sent has arrived in the store: nothing pending, and nothing new for some time."""
@@ -74,4 +83,4 @@ def stage(home: Path) -> Iterator[Stage]:
         receiver = OtlpGrpcReceiver(pipeline.sink, pipeline.tally, "127.0.0.1:0")
         receiver.start()
         stack.callback(receiver.stop)
-        yield Stage(store.dsn, pipeline, receiver.endpoint)
+        yield Stage(store.dsn, pipeline, receiver.endpoint, ContentHasher(installation_key(home / "key")))

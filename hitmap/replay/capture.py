@@ -8,6 +8,7 @@
     slots_*.json                    llama.cpp: /slots beside the /metrics text of the same name
     props.json                      llama.cpp: /props
     server.log, server_log.json     llama.cpp: the server's own log, and when the process started (Unix ns)
+    model/ or ../model/             the model's tokenizer and chat template
 
 Every part may be missing, not all of them.
 """
@@ -94,6 +95,12 @@ class Capture:
     version: str
     kv_sources: dict[str, Any] | None
     props: dict[str, Any] | None
+
+    @property
+    def tokenizer(self) -> Path | None:
+        """Folder of the served model's tokenizer: in the recording or, where several are of one model, beside it."""
+        places = (self.folder / "model", self.folder.parent / "model")
+        return next((place for place in places if (place / "tokenizer.json").is_file()), None)
 
     @property
     def items(self) -> list[Item]:

@@ -54,7 +54,9 @@ CREATE TABLE IF NOT EXISTS kv_block_events
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(time)
 ORDER BY (content, server, rank, epoch, seq, pos)
-SETTINGS index_granularity = 256, non_replicated_deduplication_window = 1000;
+-- a block is looked up by a hash that stands beside no other of its prompt: each costs one small piece of each column
+SETTINGS index_granularity = 256, min_compress_block_size = 4096, max_compress_block_size = 4096,
+    non_replicated_deduplication_window = 1000;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS kv_block_events_feed TO kv_block_events AS
 SELECT
@@ -62,7 +64,18 @@ SELECT
     CAST(action, 'Enum8(\'stored\' = 1, \'removed\' = 2)') AS action, tier, ifNull(group_idx, 0) AS group_idx,
     ifNull(block_size, 0) AS block_size
 FROM kv_events
-WHERE action IN ('stored', 'removed') AND content IS NOT NULL;
+WHERE kv_events.action IN ('stored', 'removed') AND kv_events.content IS NOT NULL; -- not the columns made above
+
+-- What befell a block before its place was known, at the time when that was: each `resolved` row carries one such event.
+CREATE MATERIALIZED VIEW IF NOT EXISTS kv_block_events_feed_late TO kv_block_events AS
+SELECT
+    assumeNotNull(content) AS content, ifNull(isolation, 0) AS isolation, server, source, rank, epoch,
+    JSONExtractUInt(detail, 'told', 'seq') AS seq, toUInt32(JSONExtractUInt(detail, 'told', 'pos')) AS pos,
+    toDateTime64(JSONExtractFloat(detail, 'told', 'time'), 6) AS time,
+    CAST(JSONExtractString(detail, 'told', 'action'), 'Enum8(\'stored\' = 1, \'removed\' = 2)') AS action, tier,
+    ifNull(group_idx, 0) AS group_idx, ifNull(block_size, 0) AS block_size
+FROM kv_events
+WHERE kv_events.action = 'resolved' AND kv_events.content IS NOT NULL;
 
 -- What each rank holds after all that was told, one row a block on a medium. Several sources can tell of the same block
 -- (tensor-parallel ranks) and one source several times (full reports): such stored rows are counted as repeats.
@@ -78,8 +91,6 @@ WITH
             server, rank, source,
             max(epoch) AS life,
             maxIf((epoch, seq, pos), action = 'gap') AS lost,
-            maxIf(epoch, action = 'gap' AND seq = 0) AS joined_late,
-            maxIf(epoch, action = 'restart') AS restarted,
             arraySort(groupArrayIf((epoch, seq, pos, ownership), action = 'cleared')) AS clears
         FROM kv_events
         GROUP BY server, rank, source
@@ -102,9 +113,8 @@ WITH
             (cleared[-1].1, cleared[-1].2, cleared[-1].3) AS last_clear,
             multiIf(
                 tier IN ('device', '') AND last_at < last_clear AND lost < last_clear, 0,
-                last_at.1 < life AND joined_late = life AND restarted != life, NULL,
-                last_at.1 < life, if(rows[-1].5 AND tier = 'remote', NULL, 0),
-                last_at < lost, NULL,
+                lost.1 = life AND last_at < lost, NULL,
+                last_at.1 < life, if(tier = 'remote', NULL, 0),
                 NOT rows[-1].5, 0,
                 last_at < last_clear, NULL,
                 1) AS state,

@@ -38,7 +38,8 @@ CREATE TABLE IF NOT EXISTS chain_blocks
 )
 ENGINE = AggregatingMergeTree
 ORDER BY (content, server, isolation)
-SETTINGS index_granularity = 256, non_replicated_deduplication_window = 1000;
+SETTINGS index_granularity = 256, min_compress_block_size = 4096, max_compress_block_size = 4096,
+    non_replicated_deduplication_window = 1000;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS chain_blocks_feed TO chain_blocks AS
 SELECT arrayJoin(blocks) AS content, server, isolation, min(time) AS first
@@ -52,7 +53,8 @@ CREATE TABLE IF NOT EXISTS chain_pieces
 )
 ENGINE = AggregatingMergeTree
 ORDER BY piece
-SETTINGS index_granularity = 256, non_replicated_deduplication_window = 1000;
+SETTINGS index_granularity = 256, min_compress_block_size = 4096, max_compress_block_size = 4096,
+    non_replicated_deduplication_window = 1000;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS chain_pieces_feed TO chain_pieces AS
 SELECT arrayJoin(pieces) AS piece, min(time) AS first
@@ -67,7 +69,7 @@ CREATE TABLE IF NOT EXISTS prompts
     request_id   String                 CODEC(ZSTD(1)),
     capture      Enum8('redacted' = 1, 'full' = 2),
     segments     Array(UInt64)          CODEC(ZSTD(1)) COMMENT 'in order',
-    ends         Array(UInt32)          CODEC(ZSTD(1)) COMMENT 'token of the prompt before which each ends',
+    ends         Array(UInt32)          CODEC(ZSTD(1)) COMMENT 'token of the prompt before which each ends; empty where that is not known',
     ingest_batch LowCardinality(String) DEFAULT getSetting('log_comment') CODEC(ZSTD(1)),
     key          UInt64 MATERIALIZED sipHash64(request_id) CODEC(LZ4),
     INDEX key_bloom key TYPE bloom_filter(0.001) GRANULARITY 1
@@ -80,7 +82,7 @@ SETTINGS non_replicated_deduplication_window = 1000;
 CREATE TABLE IF NOT EXISTS segments
 (
     segment      UInt64,
-    role         LowCardinality(String) COMMENT 'system, user, assistant, tool, template',
+    role         LowCardinality(String) COMMENT 'of the message: system, user, assistant, tool, ...; tools: the definitions; prompt: a text without messages',
     text         String CODEC(ZSTD(3)),
     received     DateTime DEFAULT now(),
     ingest_batch LowCardinality(String) DEFAULT getSetting('log_comment')

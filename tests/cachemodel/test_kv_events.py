@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,6 +28,7 @@ from cachemodel.kv_events import (
     decode_batch,
     encode_batch,
 )
+from cachemodel.kv_events.zmq_batch import _decode_usual
 
 pack = msgspec.msgpack.encode
 
@@ -230,3 +232,57 @@ def test_unknown_fields_and_events_are_kept() -> None:
 def test_errors_say_where(wire: bytes, words: str) -> None:
     with pytest.raises(DecodeError, match=words):
         decode_batch(wire)
+
+
+numbers = st.one_of(st.integers(-(2**63), 2**64 - 1), st.none(), st.booleans(), st.floats(allow_nan=False))
+words = st.one_of(st.none(), st.text(max_size=5), st.integers(0, 9), st.binary(max_size=9))
+wild_events = st.builds(
+    lambda kind, fields: {
+        "type": kind,
+        **{name: value for name, value in fields.items() if value != "left out"},
+    },
+    st.sampled_from(["BlockStored", "BlockRemoved", "AllBlocksCleared", "BlockFrobbed"]),
+    st.fixed_dictionaries(
+        {
+            "block_hashes": st.one_of(
+                st.lists(st.integers(-(2**63), 2**64 - 1), max_size=3), st.lists(numbers), words
+            )
+        },
+        optional={
+            "parent_block_hash": st.one_of(numbers, st.binary(max_size=9)),
+            "token_ids": st.one_of(
+                st.none(), st.lists(numbers, max_size=3), st.lists(st.lists(numbers), max_size=2)
+            ),
+            **dict.fromkeys(("block_size", "group_idx", "kv_cache_spec_sliding_window"), numbers),
+            **dict.fromkeys(
+                ("lora_id", "medium", "lora_name", "cache_salt", "session_id", "ownership"), words
+            ),
+            "extra_keys": st.one_of(st.none(), st.lists(st.one_of(words, st.lists(words)), max_size=3)),
+            "never_heard_of": numbers,
+        },
+    ),
+)
+
+
+@given(st.lists(wild_events, max_size=3), numbers, numbers, st.booleans())
+def test_the_quick_way_reads_what_the_long_way_does(
+    events: list[Any], ts: object, rank: object, has_rank: bool
+) -> None:
+    payload = msgspec.msgpack.encode([ts, events, rank] if has_rank else [ts, events])
+
+    def told(quick: bool) -> object:
+        with pytest.MonkeyPatch.context() as patch:
+            if not quick:
+                patch.setattr("cachemodel.kv_events.zmq_batch._decode_usual", lambda payload: None)
+            try:
+                return decode_batch(payload)
+            except DecodeError as error:
+                return str(error)
+
+    assert told(quick=True) == told(quick=False)
+
+
+def test_the_usual_form_takes_the_quick_way() -> None:
+    event = BlockStored([1], 2, [3], 1, medium="GPU", extra_keys=[["t1"]], group_idx=0, cache_salt="t1")
+    batch = KVEventBatch(1.5e9, [event, BlockRemoved([2**64 - 1], "GPU"), AllBlocksCleared()], 0)
+    assert _decode_usual(encode_batch(batch)) == batch

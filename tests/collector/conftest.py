@@ -13,7 +13,7 @@ from collector.spool import Spool
 from collector.tally import Tally
 from tests.collector.following import Subscribe
 from tests.collector.publisher import Frames, Publisher, recorded
-from tests.collector.support import Server
+from tests.collector.support import HASHER, Server
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,15 @@ def subscribe(spool: Spool) -> Iterator[Subscribe]:
     """Starts subscribers on a publisher, or where one will connect, and stops them at the end."""
     running: list[KvSubscriber] = []
 
-    def start(publisher: Publisher | None = None, positions: Any = dict, **options: Any) -> KvSubscriber:
+    def start(
+        publisher: Publisher | None = None,
+        positions: Any = dict,
+        snapshot: Path | None = None,
+        **options: Any,
+    ) -> KvSubscriber:
         events = {"events": publisher.events, "replay": publisher.replay} if publisher else {}
-        subscriber = KvSubscriber(KvEndpoint(**{"server": "s", **events, **options}), spool, positions)
+        endpoint = KvEndpoint(**{"server": "s", **events, **options})
+        subscriber = KvSubscriber(endpoint, spool, positions, hasher=HASHER, snapshot=snapshot)
         subscriber.start()
         running.append(subscriber)
         return subscriber

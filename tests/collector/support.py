@@ -9,7 +9,10 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+from cachemodel.content import ContentHasher
 from collector.spool import Spool
+
+HASHER = ContentHasher(b"the key of the tests")
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -58,7 +61,7 @@ class Server:
                 server.answers.get(self.path, text("nothing here", status=404))(self)
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.question = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 server.requests.append((f"POST {self.path}", dict(self.headers)))
                 server.answers.get(f"POST {self.path}", text("nothing here", status=404))(self)
 

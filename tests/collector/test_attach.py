@@ -12,6 +12,7 @@ import pytest
 
 from cachemodel.errors import UserError
 from collector.attach import Attachment, AttachOptions, detect, kv_endpoints
+from collector.chains.settings import ChainSettings
 from collector.detection import Capability, Detection, kv_addresses
 from collector.kv.subscriber import KvEndpoint
 from collector.metric import version_key
@@ -19,7 +20,7 @@ from collector.otlp.check import Window
 from collector.spool import Spool
 from tests.collector.following import batch
 from tests.collector.publisher import Publisher, recorded
-from tests.collector.support import Server, take, text, wait_until
+from tests.collector.support import HASHER, Server, take, text, wait_until
 
 MODELS = {"object": "list", "data": [{"id": "tiny-llama", "object": "model", "owned_by": "vllm"}]}
 
@@ -217,13 +218,15 @@ def test_an_attachment_collects_from_every_source(metrics: bytes, run1: Path, sp
             log=run1 / "requests.jsonl",
             label_fields=("client_request_id",),
             interval_s=0.1,
+            chains=ChainSettings(str(run1.parent / "model")),
         )
-        with Attachment(detect(server.url), options, spool) as attachment:
+        with Attachment(detect(server.url), options, spool, hasher=HASHER) as attachment:
             wait_until(lambda: all(status.state == "running" for status in attachment.status()))
             wait_until(lambda: attachment.status()[1].counts.get("messages") == 244)
             wait_until(lambda: attachment.status()[2].counts.get("rows") == 175)
         names = [status.source for status in attachment.status()]
-    assert names == ["metrics blue", "kv events blue", "request log blue"]
+    assert names == ["metrics blue", "kv events blue", "request log blue", "chains blue"]
+    assert len(take(spool, "chains")) == 175
     usage = take(spool, "usage")
     assert len(usage) == 175
     assert all("client_request_id" in row["labels"] for row in usage)
@@ -239,7 +242,7 @@ def test_an_attachment_collects_from_every_source(metrics: bytes, run1: Path, sp
 def test_an_alias_that_moves_back_is_stored_again(detection: Detection, spool: Spool) -> None:
     for server in ("blue", "green", "blue"):
         options = AttachOptions(server, services=("tiny",), kv_events="tcp://*:1")
-        with Attachment(detection, options, spool):
+        with Attachment(detection, options, spool, hasher=HASHER):
             pass
     aliases = sorted(take(spool, "aliases"), key=lambda row: row["updated"])
     assert [row["server"] for row in aliases] == ["blue", "green", "blue"]
@@ -252,7 +255,7 @@ def test_a_kv_endpoint_that_cannot_be_used_costs_only_itself(
     with vllm(metrics) as server, socket.create_server(("127.0.0.1", 0)) as taken:
         address = "tcp://:x" if malformed else f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         options = AttachOptions("s", kv_events=address, kv_bind=True, interval_s=0.1)
-        with Attachment(detect(server.url), options, spool) as attachment:
+        with Attachment(detect(server.url), options, spool, hasher=HASHER) as attachment:
             wait_until(lambda: [s.state for s in attachment.status()] == ["running", "failing"])
             detail = attachment.status()[1].detail
     assert detail.startswith(f"cannot listen on {address} for KV events: ")
@@ -261,7 +264,7 @@ def test_a_kv_endpoint_that_cannot_be_used_costs_only_itself(
 
 def test_no_source_stays_when_the_server_cannot_be_registered(detection: Detection, tmp_path: Path) -> None:
     full = Spool(tmp_path / "full", limit_bytes=1)
-    attachment = Attachment(detection, AttachOptions("s", interval_s=0.05), full)
+    attachment = Attachment(detection, AttachOptions("s", interval_s=0.05), full, hasher=HASHER)
     with pytest.raises(UserError, match=r"s: .*full"):
         attachment.start()
     assert all(source._stopping.is_set() for source in attachment.sources)  # type: ignore[attr-defined]
@@ -277,7 +280,7 @@ def test_who_would_have_to_listen_is_told(detection: Detection) -> None:
 def test_the_window_holds_for_every_source(days: int, kept: bool, tmp_path: Path, spool: Spool) -> None:
     then = time.time() - 500 * 86_400
     log = tmp_path / "log.jsonl"
-    log.write_text(json.dumps({"response_id": "r", "sent_unix_ns": int(then * 1e9)}) + "\n")
+    log.write_text(json.dumps({"response_id": "r", "sent_unix_ns": int(then * 1e9), "prompt": "a"}) + "\n")
     metrics = f"vllm:num_requests_running 1 {int(then * 1000)}\n"
     with vllm(metrics) as server, Publisher() as publisher:
         publisher.send([[b"kv", bytes(8), batch(then, 1)]])
@@ -289,9 +292,11 @@ def test_the_window_holds_for_every_source(days: int, kept: bool, tmp_path: Path
             log=log,
             interval_s=9,
             window=Window(max_age_s=days * 86_400),
+            chains=ChainSettings("approximate"),
         )
-        with Attachment(detect(server.url), options, spool) as attachment:
-            wait_until(lambda: [s.state for s in attachment.status()] == ["running"] * 3)
-    assert [row["action"] for row in take(spool, "kv_events")] == ["stored" if kept else "unknown"]
-    assert len(take(spool, "usage")) == kept
+        with Attachment(detect(server.url), options, spool, hasher=HASHER) as attachment:
+            states = ["running"] * 3 + ["running" if kept else "waiting"]
+            wait_until(lambda: [status.state for status in attachment.status()] == states)
+    assert take(spool, "kv_events")[-1]["action"] == ("stored" if kept else "unknown")
+    assert len(take(spool, "usage")) == len(take(spool, "chains")) == kept
     assert sum(row["time"] < then + 1 for row in take(spool, "samples")) == 2 * kept, "the sample, and up"

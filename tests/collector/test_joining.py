@@ -11,7 +11,7 @@ import pytest
 from collector.attach import AttachOptions
 from collector.joining import Joining
 from collector.spool import Spool
-from tests.collector.support import Server, take, text, wait_until
+from tests.collector.support import HASHER, Server, take, text, wait_until
 from tests.collector.test_attach import vllm
 
 
@@ -32,7 +32,11 @@ def test_a_server_that_comes_up_late_is_attached(
     options = AttachOptions("blue", interval_s=0.05)
     with server:
         joining = Joining(
-            server.url, options, spool, found=lambda name, detection: found.append((name, detection.kind))
+            server.url,
+            options,
+            spool,
+            found=lambda name, detection: found.append((name, detection.kind)),
+            hasher=HASHER,
         )
         joining.start()
         wait_until(lambda: joining.status()[0].state == "failing")
@@ -56,7 +60,7 @@ def test_one_that_never_answers_says_so_and_stops_at_once(spool: Spool) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        joining = Joining(url, AttachOptions("gone"), spool)
+        joining = Joining(url, AttachOptions("gone"), spool, hasher=HASHER)
         joining.start()
         wait_until(lambda: joining.status()[0].state == "failing")
         assert url in joining.status()[0].detail
@@ -66,7 +70,7 @@ def test_one_that_never_answers_says_so_and_stops_at_once(spool: Spool) -> None:
 
 def test_it_is_a_server(spool: Spool) -> None:
     with Server() as server:  # answers 404 to everything
-        joining = Joining(server.url, AttachOptions("odd"), spool)
+        joining = Joining(server.url, AttachOptions("odd"), spool, hasher=HASHER)
         joining.start()
         wait_until(lambda: joining.status()[0].state == "failing")
         assert "not as a server hitmap knows" in joining.status()[0].detail

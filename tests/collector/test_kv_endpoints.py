@@ -13,11 +13,12 @@ import pytest
 from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Capability, Detection, KvSource
 from collector.kv.endpoints import MOST_RANKS, within_bounds
+from collector.kv.sockets import context
 from collector.kv.subscriber import KvEndpoint, KvSubscriber
 from collector.spool import Spool
 from tests.collector.publisher import Publisher, recorded
 from tests.collector.servers import sglang
-from tests.collector.support import Server, text, wait_until
+from tests.collector.support import HASHER, Server, text, wait_until
 
 MODELS = {"data": [{"id": "m", "owned_by": "vllm"}]}
 
@@ -46,7 +47,7 @@ def publishing(endpoint: str, replay: str | None = None) -> dict[str, Any]:
 
 def followed(detection: Detection, options: AttachOptions, spool: Spool) -> list[KvEndpoint]:
     """Where an attachment would subscribe."""
-    sources = Attachment(detection, options, spool).sources
+    sources = Attachment(detection, options, spool, hasher=HASHER).sources
     return [source.endpoint for source in sources if isinstance(source, KvSubscriber)]
 
 
@@ -99,7 +100,9 @@ def test_a_file_that_a_server_names_is_left_alone(tmp_path: Path, spool: Spool) 
     with sglang.new(kv_events_config=json.dumps(config)) as server:
         for kv_bind in (None, True, False):
             detection = detect(server.url)
-            with Attachment(detection, AttachOptions("s", kv_bind=kv_bind, interval_s=9), spool):
+            with Attachment(
+                detection, AttachOptions("s", kv_bind=kv_bind, interval_s=9), spool, hasher=HASHER
+            ):
                 assert precious.read_text() == "kept"
 
 
@@ -113,11 +116,11 @@ def test_what_is_not_followed_is_told_with_what_to_pass(spool: Spool) -> None:
     row = kv_row(detection)
     assert "connects to who listens" in row.evidence
     assert row.flag.endswith("hitmap attach --kv-events tcp://127.0.0.1:5557 --kv-bind")
-    (status,) = Attachment(detection, AttachOptions("s"), spool).status()
+    (status,) = Attachment(detection, AttachOptions("s"), spool, hasher=HASHER).status()
     assert (status.source, status.state) == ("kv events s", "waiting")
     assert "pass --kv-events tcp://127.0.0.1:5557 --kv-bind" in status.detail
     odd = vllm({"0": publishing("ipc:///tmp/x\x1b[31m")})
-    (status,) = Attachment(odd, AttachOptions("s"), spool).status()
+    (status,) = Attachment(odd, AttachOptions("s"), spool, hasher=HASHER).status()
     assert "pass --kv-events ENDPOINT" in status.detail
     assert "\x1b" not in status.detail + kv_row(odd).flag
 
@@ -149,7 +152,9 @@ def test_subscribers_share_what_zeromq_needs(run1: Path, spool: Spool) -> None:
     with Publisher() as publisher:
         publisher.send(messages)
         running = [
-            KvSubscriber(KvEndpoint(f"s{rank}", publisher.events, publisher.replay, rank=rank), spool)
+            KvSubscriber(
+                KvEndpoint(f"s{rank}", publisher.events, publisher.replay, rank=rank), spool, hasher=HASHER
+            )
             for rank in range(3)
         ]
         for subscriber in running:
@@ -157,6 +162,6 @@ def test_subscribers_share_what_zeromq_needs(run1: Path, spool: Spool) -> None:
         running[0].stop()  # the others go on
         for subscriber in running[1:]:
             wait_until(lambda subscriber=subscriber: subscriber.status().counts.get("messages") == 10)  # type: ignore[misc]
-        assert len({subscriber.context for subscriber in running}) == 1
+        assert context() is context()
         for subscriber in running:
             subscriber.stop()

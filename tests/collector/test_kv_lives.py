@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from collector.kv.rows import depth_key
 from collector.kv.stream import KvStream, Message, Position
 from collector.resume import Stored
 from collector.spool import Spool
 from store.client import connect
 from tests.collector.following import RUN1, Subscribe, restarted, summary, taken
 from tests.collector.publisher import Frames, Publisher
-from tests.collector.support import take
+from tests.collector.support import HASHER, take
 
 
 def test_a_restart_begins_a_new_life(messages: list[Frames], subscribe: Subscribe, spool: Spool) -> None:
@@ -104,7 +102,7 @@ def test_it_goes_on_where_the_store_stands(
 
 def test_the_store_tells_of_another_life(messages: list[Frames], subscribe: Subscribe, spool: Spool) -> None:
     """The publisher was restarted while no collector ran, and has come past the number where the old one was."""
-    old = KvStream("s", "kv@tiny", 0)
+    old = KvStream("s", "kv@tiny", 0, hasher=HASHER)
     for _, seq, payload in messages[:100]:
         old.take(Message.read(int.from_bytes(seq, "big"), payload, 1.5e9))
     assert old.position
@@ -115,24 +113,3 @@ def test_the_store_tells_of_another_life(messages: list[Frames], subscribe: Subs
         taken(subscriber, messages=244)
         assert publisher.requests == [99, 0]
     assert summary(take(spool, "kv_events")) == RUN1 + Counter(restart=1)
-
-
-def test_the_store_tells_depths_by_group(db: Any) -> None:
-    rows = [
-        {"block": 2**64 - 1, "depth": 5, "group_idx": None},
-        {"block": 2**64 - 1, "depth": 2, "group_idx": 3},
-        {"block": 7, "depth": 0, "group_idx": 0},
-    ]
-    shared = {
-        "time": 1.8e9,
-        "server": "s",
-        "source": "t",
-        "rank": 0,
-        "epoch": 1.8e9,
-        "pos": 1,
-        "action": "stored",
-    }
-    lines = [json.dumps(shared | row | {"seq": seq}) for seq, row in enumerate(rows)]
-    db.client.raw_insert("kv_events", insert_block="\n".join(lines).encode(), fmt="JSONEachRow")
-    position = Stored(lambda: connect(db.dsn)).kv_positions("s", 0)["t"]
-    assert position.depths == {depth_key(2**64 - 1, None): 5, depth_key(2**64 - 1, 3): 2, depth_key(7, 0): 0}

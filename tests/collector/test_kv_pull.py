@@ -17,7 +17,7 @@ from collector.kv.pull import SOURCE, KvPull
 from collector.kv.stream import Position
 from collector.spool import Spool
 from collector.tally import Tally
-from tests.collector.support import take, wait_until
+from tests.collector.support import HASHER, take, wait_until
 from tests.conftest import Database
 
 Row = dict[str, Any]
@@ -107,7 +107,7 @@ def brief(row: Row) -> tuple[Any, ...]:
 
 
 def test_a_life_of_a_server(engine: Engine, spool: Spool) -> None:
-    pull = KvPull("s", engine.url, spool)
+    pull = KvPull("s", engine.url, spool, hasher=HASHER)
     down = {"type": "event_diff", "old_value": 0, "new_value": 1}
     polled(
         pull,
@@ -141,7 +141,7 @@ def test_a_life_of_a_server(engine: Engine, spool: Spool) -> None:
 def test_what_was_lost_shows_as_a_gap_and_ids_that_begin_again_as_a_restart(
     engine: Engine, spool: Spool
 ) -> None:
-    pull = KvPull("s", engine.url, spool)
+    pull = KvPull("s", engine.url, spool, hasher=HASHER)
     polled(pull, engine, stored(7, 1))
     polled(pull, engine, stored(8, 2, parent=1), stored(12, 3, parent=2))
     polled(pull, engine, item(0, "created", num_blocks_per_cache_level=[1000]), stored(1, 1))
@@ -163,7 +163,7 @@ def test_what_was_lost_shows_as_a_gap_and_ids_that_begin_again_as_a_restart(
 
 
 def test_ranks_number_their_own_events(engine: Engine, spool: Spool) -> None:
-    pull = KvPull("s", engine.url, spool)
+    pull = KvPull("s", engine.url, spool, hasher=HASHER)
     polled(pull, engine, stored(0, 1, rank=0), stored(0, 1, rank=1), stored(1, 2, parent=1, rank=1))
     rows = take(spool, "kv_events")
     assert [(row["rank"], row["seq"], row["action"]) for row in rows] == [
@@ -174,7 +174,7 @@ def test_ranks_number_their_own_events(engine: Engine, spool: Spool) -> None:
 
 
 def test_bad_answers_are_told_and_survived(engine: Engine, spool: Spool) -> None:
-    pull = KvPull("s", engine.url, spool)
+    pull = KvPull("s", engine.url, spool, hasher=HASHER)
     for status, body, words in (
         (404, b"", "HTTP 404"),
         (401, b"", "pass --api-key"),
@@ -187,21 +187,21 @@ def test_bad_answers_are_told_and_survived(engine: Engine, spool: Spool) -> None
         assert (pull.status().state, words in pull.status().detail) == ("failing", True), pull.status()
     polled(pull, engine, "nonsense", item(0, "stored", blocks=[{"block_hash": None}]), stored(1, 5))
     rows = take(spool, "kv_events")
-    assert [(row["seq"], row["action"]) for row in rows] == [(0, "unknown"), (1, "stored")]
+    assert [(row["seq"], row["action"]) for row in rows] == [(0, "gap"), (0, "unknown"), (1, "stored")]
     counts = pull.status().counts
     assert (counts["failed"], counts["malformed"], counts["unreadable"]) == (5, 1, 1)
     assert pull.status().state == "running"
 
 
 def test_a_server_without_a_buffer_is_told_what_it_needs(engine: Engine, spool: Spool) -> None:
-    pull = KvPull("s", engine.url, spool)
+    pull = KvPull("s", engine.url, spool, hasher=HASHER)
     polled(pull, engine)
     assert pull.status().state == "waiting"
     assert "event_buffer_max_size" in pull.status().detail
 
 
 def test_it_runs_until_stopped_and_sends_its_key(engine: Engine, spool: Spool) -> None:
-    pull = KvPull("s", engine.url + "/", spool, interval_s=0.01, token="k")
+    pull = KvPull("s", engine.url + "/", spool, hasher=HASHER, interval_s=0.01, token="k")
     pull.start()
     engine.pending = [stored(0, 1)]
     wait_until(lambda: pull.status().counts.get("rows"))
@@ -216,10 +216,10 @@ def test_nothing_is_drained_before_the_store_has_told_where_it_stood(engine: Eng
         raise ConnectionError(rank)
 
     with pytest.raises(ConnectionError):
-        KvPull("s", engine.url, spool, positions=unreachable).poll()
+        KvPull("s", engine.url, spool, hasher=HASHER, positions=unreachable).poll()
     assert engine.requests == []
-    position = Position(1.7e9, 6, 1.7e9 + 5, {1: 0})
-    pull = KvPull("s", engine.url, spool, positions=lambda rank: {SOURCE: position})
+    position = Position(1.7e9, 6, 1.7e9 + 5)
+    pull = KvPull("s", engine.url, spool, hasher=HASHER, positions=lambda rank: {SOURCE: position})
     polled(pull, engine, item(7, "stored", parent_hash=1, blocks=[{"block_hash": 2, "tokens": []}]))
     (row,) = take(spool, "kv_events")
     assert (row["epoch"], row["seq"]) == (1.7e9, 7), "the life goes on, without a gap"
@@ -228,11 +228,11 @@ def test_nothing_is_drained_before_the_store_has_told_where_it_stood(engine: Eng
 @pytest.mark.parametrize("url", ["nonsense", "ftp://host", "http://"])
 def test_no_address(url: str, spool: Spool) -> None:
     with pytest.raises(UserError, match="is not the address of a server"):
-        KvPull("s", url, spool).start()
+        KvPull("s", url, spool, hasher=HASHER).start()
 
 
 def test_its_rows_are_what_the_store_takes(engine: Engine, spool: Spool, db: Database) -> None:
-    pull = KvPull("s", engine.url, spool)
+    pull = KvPull("s", engine.url, spool, hasher=HASHER)
     polled(
         pull,
         engine,

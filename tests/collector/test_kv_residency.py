@@ -14,8 +14,8 @@ from cachemodel.kv_events import (
     KVEventBatch,
     encode_batch,
 )
-from collector.kv.rows import GROUP_SHIFT, depth_key
 from collector.kv.stream import KvStream, Message
+from tests.collector.support import HASHER
 from tests.conftest import Database
 
 START = 1.7e9
@@ -31,7 +31,7 @@ class Told:
         self, *messages: Sequence[Event], source: str = "kv", first: int = 0, at: float = 0, rank: int = 0
     ) -> None:
         """One life, or a part of one, of a publisher: a message a second from `at` on."""
-        self.more(KvStream("s", source, rank), *messages, first=first, at=at)
+        self.more(KvStream("s", source, rank, hasher=HASHER), *messages, first=first, at=at)
 
     def more(self, stream: KvStream, *messages: Sequence[Event], first: int = 0, at: float = 0) -> None:
         """The messages that follow in a stream."""
@@ -77,7 +77,7 @@ def test_what_stands_at_the_edge_of_a_column_is_taken(told: Told, db: Database) 
         )
         told([odd, BlockRemoved([2**64 - 1], "x" * 999, 2**33, "y" * 999)], source=str(number))
     batch = KVEventBatch(START, [store(1)], rank=2**20)
-    entries = KvStream("s", "rank", 4).take(Message.read(0, encode_batch(batch), START))
+    entries = KvStream("s", "rank", 4, hasher=HASHER).take(Message.read(0, encode_batch(batch), START))
     db.client.raw_insert("kv_events", insert_block=b"".join(e.payload for e in entries), fmt="JSONEachRow")
     rows = db.client.query(
         "SELECT count(), max(rank), countIf(group_idx IS NOT NULL) FROM kv_events"
@@ -126,14 +126,14 @@ def test_a_clear_is_of_the_device_and_what_follows_it_in_its_message_stays(told:
 
 
 def test_after_a_gap_nothing_is_known_of_what_was_told_before(told: Told) -> None:
-    stream = KvStream("s", "kv", 0)
+    stream = KvStream("s", "kv", 0, hasher=HASHER)
     told.more(stream, [store(1, 2), remove(2)])
     told.more(stream, [store(3)], first=5, at=5)
     assert told.resident() == [("GPU", 1, None), ("GPU", 2, None), ("GPU", 3, 1)]
 
 
 def test_a_clear_after_a_gap_leaves_nothing_open_on_the_device(told: Told) -> None:
-    stream = KvStream("s", "kv", 0)
+    stream = KvStream("s", "kv", 0, hasher=HASHER)
     told.more(stream, [store(1), store(1, medium="CPU")])
     told.more(stream, [AllBlocksCleared()], first=5, at=5)
     assert told.resident() == [("CPU", 1, None), ("GPU", 1, 0)]
@@ -142,7 +142,7 @@ def test_a_clear_after_a_gap_leaves_nothing_open_on_the_device(told: Told) -> No
 
 
 def test_a_restart_empties_device_and_host(told: Told) -> None:
-    stream = KvStream("s", "kv", 0)
+    stream = KvStream("s", "kv", 0, hasher=HASHER)
     told.more(stream, [store(1)], [store(1, medium="CPU")], [store(1, medium="STORAGE")])
     told.more(stream, [store(2)], at=10)
     assert told.resident() == [("CPU", 1, 0), ("GPU", 1, 0), ("GPU", 2, 1), ("STORAGE", 1, None)]
@@ -199,10 +199,3 @@ def test_workers_with_different_seeds_show(told: Told, db: Database) -> None:
         " WHERE server = 's' AND content IS NOT NULL GROUP BY content, block_size HAVING uniqExact(block) > 1"
     ).result_rows
     assert [(ranks, sorted(blocks)) for ranks, blocks in rows] == [(2, [1, 2])]
-
-
-def test_the_key_of_a_depth_can_be_made_in_sql(db: Database) -> None:
-    for block, group in ((1, None), (2**64 - 1, 0), (2**64 - 1, 3), (7, 2**32 - 1)):
-        sql = "SELECT {block:UInt64} + ifNull({group:Nullable(UInt32)}, 0) * {shift:UInt64}"
-        parameters = {"block": block, "group": group, "shift": GROUP_SHIFT}
-        assert db.client.query(sql, parameters).result_rows == [(depth_key(block, group),)]

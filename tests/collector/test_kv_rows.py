@@ -20,13 +20,14 @@ from cachemodel.kv_events import (
     UnknownEvent,
     encode_batch,
 )
-from cachemodel.kv_events.media import pseudonym
-from collector.kv.rows import MAX_KEYS, MAX_TEXT, EventRows, detail
+from collector.kv.fields import MAX_KEYS, MAX_TEXT, detail
+from collector.kv.rows import EventRows
 from collector.kv.stream import KvStream, Message
+from tests.collector.support import HASHER
 
 
 def rows(*events: Event) -> list[dict[str, Any]]:
-    made = EventRows()
+    made = EventRows(HASHER)
     return [json.loads(b"{%s}" % row) for event in events for row in made.of(event)]
 
 
@@ -84,7 +85,7 @@ def test_a_page_of_one_token_and_a_prompt_of_128k() -> None:
     payload = encode_batch(
         KVEventBatch(1.7e9, [BlockStored(list(range(1, count + 1)), None, list(range(count)), 1)], 0)
     )
-    entries = KvStream("s", "", 0).take(Message.read(0, payload, 1.7e9))
+    entries = KvStream("s", "", 0, hasher=HASHER).take(Message.read(0, payload, 1.7e9))
     assert sum(entry.rows for entry in entries) == count
     assert max(entry.rows for entry in entries) <= 20_000
     last = json.loads(entries[-1].payload.splitlines()[-1])
@@ -100,14 +101,14 @@ def test_salts_sessions_and_unknown_keys_are_not_stored_as_they_are() -> None:
         ),
         BlockStored([7], None, range(3), 3, cache_salt="tenant-1"),
     )
-    salt = pseudonym("tenant-1")
+    salt = HASHER.pseudonym("tenant-1")
     assert [json.loads(row.get("extra_keys", "null")) for row in told] == [
         [salt, "sql-adapter"],
         [[image, 12]],
         None,
         [salt],
     ]
-    assert json.loads(told[0]["detail"])["session_id"] == pseudonym("chat-of-ann")
+    assert json.loads(told[0]["detail"])["session_id"] == HASHER.pseudonym("chat-of-ann")
     assert not any(private in json.dumps(told) for private in ("tenant-1", "chat-of-ann"))
 
 
@@ -119,18 +120,52 @@ def test_adapters_have_columns() -> None:
     assert [(row.get("lora_id"), row.get("lora_name")) for row in told] == [("3", "sql"), ("uuid-4", None)]
 
 
-def test_the_first_block_of_a_chain_tells_equal_prompts_of_differently_seeded_servers() -> None:
+def test_equal_prompts_of_differently_seeded_servers_have_equal_contents() -> None:
     first = rows(BlockStored([1, 2], None, [5, 6, 7, 8], 2))
-    other_seed = rows(BlockStored([91, 92], None, [5, 6, 7, 9], 2))
+    other_seed = rows(BlockStored([91], None, [5, 6], 2), BlockStored([92], 91, [7, 9], 2))
+    assert [row["content"] for row in first] == list(HASHER.chain([5, 6, 7, 8], 2))
     assert first[0]["content"] == other_seed[0]["content"]
-    assert "content" not in first[1]
-    for different in (
-        BlockStored([1], None, [5, 7], 2),
-        BlockStored([1], None, [5, 6], 2, cache_salt="t"),
-        BlockStored([1], None, [5, 6], 2, lora_name="sql"),
-        BlockStored([1], None, [5, 6], 2, extra_keys=[["image"]]),
-    ):
-        assert rows(different)[0]["content"] != first[0]["content"]
+    assert first[1]["content"] != other_seed[1]["content"]
+    assert [row["local"] for row in first] == HASHER.pieces([5, 6, 7, 8], 2)
+    (bigrams,) = rows(BlockStored([1], None, [[5, 6], [6, 7]], 2))
+    assert bigrams["content"] == first[0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("event", "own"),
+    [
+        (BlockStored([1, 2], None, range(4), 2, extra_keys=[["t1"], None]), ["t1"]),
+        (BlockStored([1, 2], None, range(4), 2, cache_salt="t1"), ["t1"]),
+        (BlockStored([1, 2], None, range(4), 2, lora_name="ad", extra_keys=[["ad"], ["ad"]]), ["ad"]),
+        (BlockStored([1, 2], None, range(4), 2, lora_id=3, lora_name="ad", extra_keys=[[3], [3]]), ["ad"]),
+        (BlockStored([1, 2], None, range(4), 2, lora_id=3, extra_keys=[[3], [3]]), ["3"]),
+        (
+            BlockStored([1, 2], None, range(4), 2, lora_name="ad", extra_keys=[["t1", "ad"], ["ad"]]),
+            ["t1", "ad"],
+        ),
+    ],
+)
+def test_a_salt_and_an_adapter_isolate_a_chain_once(event: BlockStored, own: list[str]) -> None:
+    isolation = HASHER.isolation(0, own)
+    plain = rows(BlockStored([1, 2], None, range(4), 2))
+    assert [row["isolation"] for row in rows(event)] == [isolation] * 2
+    assert [row["content"] for row in rows(event)] == [row["content"] for row in plain]
+    assert [row["isolation"] for row in plain] == [0, 0]
+    later = rows(event, BlockStored([3], 2, [7, 8], 2, lora_name=event.lora_name, lora_id=event.lora_id))
+    assert later[2]["isolation"] == isolation
+
+
+def test_an_image_isolates_what_begins_with_it() -> None:
+    image = "ab" * 32
+    told = rows(BlockStored([1, 2, 3], None, range(6), 2, extra_keys=[None, [[image, 12]], None]))
+    with_image = HASHER.isolation(0, [repr([image, 12])])
+    assert [row["isolation"] for row in told] == [0, with_image, with_image]
+
+
+@pytest.mark.parametrize("odd", [[-1, 2], [2**64, 1], ["a", "b"], [None, None], [[1], []]])
+def test_what_is_no_token_has_no_content(odd: list[Any]) -> None:
+    (told,) = rows(BlockStored([1], None, odd, 2))
+    assert (told["depth"], told["isolation"], "content" in told, "local" in told) == (0, 0, False, False)
 
 
 def test_a_move_is_a_removal_and_a_store() -> None:

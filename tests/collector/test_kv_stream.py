@@ -13,10 +13,11 @@ from cachemodel.kv_events import AllBlocksCleared, BlockStored, KVEventBatch, en
 from collector.kv.stream import KvStream, Message
 from collector.otlp.check import Window
 from tests.collector.following import batch
+from tests.collector.support import HASHER
 
 
 def test_depth_is_unknown_below_an_unknown_parent() -> None:
-    stream = KvStream("s", "", 0)
+    stream = KvStream("s", "", 0, hasher=HASHER)
     entries = [
         *stream.take(Message.read(0, batch(1.5e9, 1, 2), 1.5e9)),
         *stream.take(Message.read(1, batch(1.5e9 + 1, 3, parent=2), 1.5e9)),
@@ -34,8 +35,8 @@ def test_depth_is_unknown_below_an_unknown_parent() -> None:
 
 
 def test_memory_for_depths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.kv.rows.MAX_DEPTHS", 3)
-    stream = KvStream("s", "", 0)
+    monkeypatch.setattr("collector.kv.index.MAX_BLOCKS", 3)
+    stream = KvStream("s", "", 0, hasher=HASHER)
     stream.take(Message.read(0, batch(1.5e9, 1, 2, 3), 1.5e9))
     stream.take(Message.read(1, batch(1.5e9 + 1, 4, parent=1), 1.5e9))
     (entry,) = stream.take(Message.read(2, batch(1.5e9 + 2, 5, parent=1), 1.5e9))
@@ -47,7 +48,7 @@ def test_memory_for_depths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(st.integers(0, 40), max_size=60), st.lists(st.integers(0, 40), max_size=10))
 def test_every_message_is_taken_once_or_told_missing(arrivals: list[int], late: list[int]) -> None:
     """In whatever order the messages of one life arrive, up to the last one each is either stored or in a gap."""
-    stream, rows = KvStream("s", "", 0), []
+    stream, rows = KvStream("s", "", 0, hasher=HASHER), []
     for number in [*arrivals, *late]:
         message = Message.read(number, batch(1.5e9 + number, number), 1.5e9)
         rows += [json.loads(line) for entry in stream.take(message) for line in entry.payload.splitlines()]
@@ -64,14 +65,14 @@ def test_every_message_is_taken_once_or_told_missing(arrivals: list[int], late: 
 
 @given(st.binary(max_size=200), st.integers(0, 2**64 - 1))
 def test_any_payload_is_survived(payload: bytes, number: int) -> None:
-    stream = KvStream("s", "", 0)
+    stream = KvStream("s", "", 0, hasher=HASHER)
     for entry in stream.take(Message.read(number, payload, 1.5e9)):
         assert all(json.loads(line)["action"] in ("gap", "unknown") for line in entry.payload.splitlines())
 
 
 def test_an_event_without_blocks_costs_nothing_but_itself() -> None:
     odd = KVEventBatch(1.8e9, [BlockStored([], token_ids=[1, 2]), BlockStored([7], token_ids=[1])], 0)
-    stream = KvStream("s", "topic", 0)
+    stream = KvStream("s", "topic", 0, hasher=HASHER)
     entries = stream.take(Message.read(0, encode_batch(odd), 1.8e9))
     assert [entry.rows for entry in entries] == [1]
 
@@ -79,11 +80,11 @@ def test_an_event_without_blocks_costs_nothing_but_itself() -> None:
 def test_events_of_long_ago_are_told_and_not_stored() -> None:
     """Each day is a partition, and an insert may touch no more than a thousand of them."""
     now, day = 1.8e9, 86_400
-    stream, rows = KvStream("s", "", 0), []
+    stream, rows = KvStream("s", "", 0, hasher=HASHER), []
     for seq, age in enumerate([0, 399, 401, 3000, -2]):
         for entry in stream.take(Message.read(seq, batch(now - age * day, seq + 1), now)):
             rows += [json.loads(line) for line in entry.payload.splitlines()]
-    assert [row["action"] for row in rows] == ["stored", "stored", "unknown", "unknown", "unknown"]
+    assert [row["action"] for row in rows] == ["stored", "stored", *["gap", "unknown"] * 3]
     assert all(now - 400 * day <= row["time"] <= now + day for row in rows)
     assert stream.counts["bad_time"] == 3
     assert Message.read(9, batch(now - 800 * day, 9), now, Window(max_age_s=900 * day)).error == ""

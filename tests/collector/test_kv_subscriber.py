@@ -9,12 +9,11 @@ import time
 import msgspec
 import pytest
 
-from cachemodel.kv_events.media import pseudonym
 from collector.kv.address import of_rank, publisher_connects
 from collector.spool import Spool
 from tests.collector.following import RUN1, Subscribe, batch, summary, taken
 from tests.collector.publisher import Frames, Publisher
-from tests.collector.support import take, wait_until
+from tests.collector.support import HASHER, take, wait_until
 
 
 def test_the_recorded_run(messages: list[Frames], subscribe: Subscribe, spool: Spool) -> None:
@@ -33,7 +32,7 @@ def test_the_recorded_run(messages: list[Frames], subscribe: Subscribe, spool: S
     assert {row["token_count"] for row in stored} == {32}
     assert {(row["source"], row["rank"], row["medium"]) for row in stored} == {("kv@tiny", 0, "GPU")}
     salted = {row["extra_keys"] for row in stored if "extra_keys" in row}
-    assert salted == {f'["{pseudonym(salt)}"]' for salt in ("tenant-0", "tenant-1")}
+    assert salted == {f'["{HASHER.pseudonym(salt)}"]' for salt in ("tenant-0", "tenant-1")}
     assert not any("tenant" in json.dumps(row) for row in rows)
     assert not any("token_ids" in json.dumps(row) for row in rows)
     order = [(row["epoch"], row["seq"], row["pos"]) for row in rows]
@@ -87,7 +86,7 @@ def test_sglang_speaks_the_same_frames(subscribe: Subscribe, spool: Spool) -> No
     ]
     assert {row["source"] for row in rows} == {""}
     assert (rows[3]["medium"], rows[3]["lora_name"], rows[3]["token_count"]) == ("CPU_PINNED", "sql", 1)
-    assert rows[3]["extra_keys"] == f'["{pseudonym("tenant-1")}"]'
+    assert rows[3]["extra_keys"] == f'["{HASHER.pseudonym("tenant-1")}"]'
 
 
 def test_duplicates_are_left_out(messages: list[Frames], subscribe: Subscribe, spool: Spool) -> None:
@@ -124,7 +123,9 @@ def test_bad_messages_are_counted_and_the_rest_is_kept(
         publisher.wait_for_subscriber()
         publisher.send(sent)
         taken(subscriber, messages=6, malformed=2)
-    rows = [row for row in take(spool, "kv_events") if row["seq"]]
+    told = [row for row in take(spool, "kv_events") if row["seq"]]
+    gaps, rows = ([row for row in told if (row["action"] == "gap") is gap] for gap in (True, False))
+    assert [row["seq"] for row in gaps] == [1, 3, 4], "what they told is as unknown as if they had not come"
     assert [(row["seq"], row["action"]) for row in rows] == [
         (1, "unknown"),
         (2, "unknown"),

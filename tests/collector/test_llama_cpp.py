@@ -22,7 +22,7 @@ from collector.spool import Spool
 from store.client import connect
 from tests.collector.servers import llama_cpp
 from tests.collector.servers.llama_cpp import RUN_TINY
-from tests.collector.support import Server, take, text, wait_until
+from tests.collector.support import HASHER, Server, take, text, wait_until
 
 END = 1795954456.0  # about when run_tiny ended
 
@@ -93,7 +93,7 @@ def test_a_router_is_read_by_model(spool: Spool) -> None:
         detection = detect(server.url)
         assert detection.metrics_url == ""
         assert detection.capabilities[0].evidence == "a router: by model, as NAME/MODEL, of gemma"
-        with Attachment(detection, AttachOptions("r", interval_s=0.05), spool) as attachment:
+        with Attachment(detection, AttachOptions("r", interval_s=0.05), spool, hasher=HASHER) as attachment:
             wait_until(lambda: all(status.state == "running" for status in attachment.status()))
     assert {row["server"] for row in take(spool, "series")} == {"r/gemma"}
     assert not any("qwen" in path for path, _ in server.requests)
@@ -113,7 +113,7 @@ def by_metric(rows: list[dict[str, Any]]) -> dict[str, str]:
 def test_metrics_of_old_and_new_builds(make: Callable[[], Server], only_here: set[str], spool: Spool) -> None:
     with (
         make() as server,
-        Attachment(detect(server.url), AttachOptions("s", interval_s=9), spool) as attachment,
+        Attachment(detect(server.url), AttachOptions("s", interval_s=9), spool, hasher=HASHER) as attachment,
     ):
         wait_until(lambda: attachment.status()[0].counts.get("rows"))
     series = take(spool, "series")
@@ -132,7 +132,7 @@ def test_metrics_of_old_and_new_builds(make: Callable[[], Server], only_here: se
 def test_a_high_water_mark_has_no_growth(spool: Spool) -> None:
     with llama_cpp.new() as server:
         options = AttachOptions("s", interval_s=0.05)
-        with Attachment(detect(server.url), options, spool) as attachment:
+        with Attachment(detect(server.url), options, spool, hasher=HASHER) as attachment:
             wait_until(lambda: attachment.status()[0].counts.get("scrapes", 0) > 2)
     names = {row["fingerprint"]: row["metric"] for row in take(spool, "series")}
     deltas: dict[str, set[float | None]] = {}
@@ -147,7 +147,9 @@ def test_slots_become_samples_by_slot_without_text(spool: Spool) -> None:
         server.answers["/slots"] = text(
             llama_cpp.DURING_MIXED_SLOTS.replace('"id":0,', '"id":0,"prompt":"my secret",', 1)
         )
-        with Attachment(detect(server.url), AttachOptions("s", interval_s=9), spool) as attachment:
+        with Attachment(
+            detect(server.url), AttachOptions("s", interval_s=9), spool, hasher=HASHER
+        ) as attachment:
             wait_until(lambda: attachment.status()[1].counts.get("rows"))
         assert attachment.status()[1].source == "slots s"
     series = {row["fingerprint"]: row for row in take(spool, "series")}
@@ -168,7 +170,9 @@ def test_slots_become_samples_by_slot_without_text(spool: Spool) -> None:
 def test_an_idle_slot_tells_nothing_of_hits(spool: Spool) -> None:
     with llama_cpp.new() as server:
         server.answers["/slots"] = text((RUN_TINY / "slots_L1_13_after_mixed.json").read_text())
-        with Attachment(detect(server.url), AttachOptions("s", interval_s=9), spool) as attachment:
+        with Attachment(
+            detect(server.url), AttachOptions("s", interval_s=9), spool, hasher=HASHER
+        ) as attachment:
             wait_until(lambda: attachment.status()[1].counts.get("rows"))
     names = by_metric(take(spool, "series"))
     assert "slot.tokens" in names
@@ -180,7 +184,7 @@ def test_odd_slots_are_said_and_do_not_stop_the_rest(answer: str, spool: Spool) 
     with llama_cpp.new() as server:
         detection = detect(server.url)
         server.answers["/slots"] = text(answer)
-        with Attachment(detection, AttachOptions("s", interval_s=0.05), spool) as attachment:
+        with Attachment(detection, AttachOptions("s", interval_s=0.05), spool, hasher=HASHER) as attachment:
             wait_until(lambda: attachment.status()[1].counts.get("malformed"))
             wait_until(lambda: attachment.status()[0].state == "running")
             assert attachment.status()[1].state == "failing"
@@ -213,9 +217,9 @@ def collected(db: Any, folder: Path, stored: Stored | None = None) -> None:
         detection = detect(server.url)
         with (
             Pipeline(db.dsn, folder / "spool", finaliser=finaliser) as pipeline,
-            Attachment(detection, options, pipeline.sink, stored) as attachment,
+            Attachment(detection, options, pipeline.sink, stored, hasher=HASHER) as attachment,
         ):
-            scraper, *_, log, server_log = attachment.sources
+            scraper, *_, log, _, server_log = attachment.sources  # between them the chains
             for body in texts:
                 server.answers["/metrics"] = text(body)
                 scrapes = scraper.status().counts.get("scrapes", 0)

@@ -19,7 +19,7 @@ from collector.kv.endpoints import kv_endpoints
 from collector.pipeline import Pipeline
 from tests.collector.publisher import Frames, Publisher
 from tests.collector.servers import sglang
-from tests.collector.support import Server, wait_until
+from tests.collector.support import HASHER, Server, wait_until
 from tests.conftest import Database
 
 
@@ -229,7 +229,9 @@ def test_its_kv_events_are_followed_where_it_says_they_are(db: Database, tmp_pat
         publisher.send(MESSAGES[:2], lose=range(2))
         with sglang.new(kv_events_config=json.dumps({**config, "bind": True})) as server:
             detection = detect(server.url)
-            with Attachment(detection, AttachOptions("s", interval_s=9), pipeline.sink) as attachment:
+            with Attachment(
+                detection, AttachOptions("s", interval_s=9), pipeline.sink, hasher=HASHER
+            ) as attachment:
                 publisher.wait_for_subscriber()
                 publisher.send(MESSAGES[2:])
                 wait_until(lambda: attachment.status()[1].counts.get("messages") == 4, timeout_s=30)

@@ -11,7 +11,7 @@ from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Capability
 from collector.spool import Spool
 from tests.collector.servers import triton
-from tests.collector.support import Server, take, wait_until
+from tests.collector.support import HASHER, Server, take, wait_until
 
 
 @pytest.fixture
@@ -23,7 +23,10 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 def figures(server: Server, spool: Spool) -> dict[str, tuple[float, str, str]]:
     """Value, kind and unit by metric."""
-    with server, Attachment(detect(server.url), AttachOptions("s", interval_s=9), spool) as attachment:
+    with (
+        server,
+        Attachment(detect(server.url), AttachOptions("s", interval_s=9), spool, hasher=HASHER) as attachment,
+    ):
         wait_until(lambda: attachment.status()[0].counts.get("rows"))
     series = {row["fingerprint"]: row for row in take(spool, "series")}
     rows = [row | series[row["fingerprint"]] for row in take(spool, "samples")]

@@ -25,7 +25,7 @@ from tests.collector.publisher import Publisher
 from tests.collector.servers import trtllm
 from tests.collector.servers.trtllm import TrtllmServer
 from tests.collector.spans import exported, span
-from tests.collector.support import take, text, wait_until
+from tests.collector.support import HASHER, take, text, wait_until
 from tests.conftest import Database
 
 YAML = "in the YAML of --config (before: --extra_llm_api_options): "
@@ -92,7 +92,9 @@ def test_block_reuse_that_is_off_is_said() -> None:
 def test_names_with_and_without_the_prefix_are_one(prefix: str, spool: Spool) -> None:
     both = trtllm.all_metrics() + trtllm.all_metrics("")
     with TrtllmServer(both if prefix == "both" else trtllm.all_metrics(prefix), "1.4") as server:
-        with Attachment(detect(server.url), AttachOptions("s", interval_s=9), spool) as attachment:
+        with Attachment(
+            detect(server.url), AttachOptions("s", interval_s=9), spool, hasher=HASHER
+        ) as attachment:
             wait_until(lambda: attachment.status()[0].counts.get("rows"))
         assert server.drained == 0
     series = {row["fingerprint"]: row for row in take(spool, "series")}
@@ -117,12 +119,14 @@ def test_names_with_and_without_the_prefix_are_one(prefix: str, spool: Spool) ->
 def test_iterations_are_drained_only_when_asked(spool: Spool) -> None:
     with trtllm.new() as server:
         detection = detect(server.url)
-        with Attachment(detection, AttachOptions("s", interval_s=0.05), spool) as attachment:
+        with Attachment(detection, AttachOptions("s", interval_s=0.05), spool, hasher=HASHER) as attachment:
             wait_until(lambda: attachment.status()[0].counts.get("scrapes", 0) > 1)
         assert server.drained == 0
         known = take(spool, "series")
         take(spool, "samples")
-        with Attachment(detection, AttachOptions("s", interval_s=0.05, drain=True), spool) as attachment:
+        with Attachment(
+            detection, AttachOptions("s", interval_s=0.05, drain=True), spool, hasher=HASHER
+        ) as attachment:
             status = next(s for s in attachment.sources if "iteration" in s.status().source).status
             wait_until(lambda: status().counts.get("polls", 0) > 2)
             assert status().state == "running", "an empty list is a normal answer"
@@ -159,7 +163,7 @@ def test_kv_events_are_drained_only_when_asked(spool: Spool) -> None:
         server.events = [stored(0, [10], None), stored(1, [11], 10), removed]
         detection = detect(server.url)
         options = AttachOptions("s", interval_s=0.05, drain=True)
-        with Attachment(detection, options, spool) as attachment:
+        with Attachment(detection, options, spool, hasher=HASHER) as attachment:
             wait_until(lambda: server.events_drained > 1)
             wait_until(lambda: any("3 events" in status.detail for status in attachment.status()))
     rows = [(row["action"], row["block"], row.get("parent")) for row in take(spool, "kv_events")]
@@ -219,7 +223,7 @@ def test_kv_events_that_it_publishes_itself_are_taken_of_every_rank(db: Database
         )
         with (
             Pipeline(db.dsn, tmp_path) as pipeline,
-            Attachment(detect(server.url), options, pipeline.sink) as attachment,
+            Attachment(detect(server.url), options, pipeline.sink, hasher=HASHER) as attachment,
         ):
             for publisher in (first, second):
                 publisher.wait_for_subscriber()

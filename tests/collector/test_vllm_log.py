@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from collector.attach import Attachment, AttachOptions, detect
 from collector.dialects.vllm.log import HIT_RATIO_WINDOW, reader
 from collector.pipeline import Pipeline
-from tests.collector.support import Server, text, wait_until
+from tests.collector.support import HASHER, Server, text, wait_until
 
 NOW = datetime(2026, 11, 29, 18, 0).timestamp()
 STATS = (
@@ -136,7 +136,7 @@ def test_a_growing_log_reaches_the_store(db: Any, run1: Path, tmp_path: Path) ->
         options = AttachOptions("blue", server_log=log, interval_s=9)
         with (
             Pipeline(db.dsn, tmp_path / "spool") as pipeline,
-            Attachment(detection, options, pipeline.sink) as attachment,
+            Attachment(detection, options, pipeline.sink, hasher=HASHER) as attachment,
         ):
             status = attachment.sources[-1].status
             wait_until(lambda: status().state == "waiting" and "not there yet" in status().detail)

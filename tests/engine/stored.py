@@ -28,7 +28,7 @@ from engine.telemetry.metrics import PREFIX
 from store.client import connect
 from store.embedded import Embedded
 from tests.collector.grpc_door import listening
-from tests.collector.support import wait_until
+from tests.collector.support import HASHER, wait_until
 from tests.engine.serving.live import is_idle, serving
 
 ANY = "tcp://127.0.0.1:*"
@@ -162,7 +162,7 @@ def played(dsn: str, folder: Path, config: EngineConfig, drive: Callable[[Driver
         server = stack.enter_context(serving(config, telemetry))
         detection = detect(server.url, otlp=door.endpoint)
         options = AttachOptions("e", interval_s=0.1, log=log)
-        attachment = stack.enter_context(Attachment(detection, options, pipeline.sink))
+        attachment = stack.enter_context(Attachment(detection, options, pipeline.sink, hasher=HASHER))
         driver = Driver(server, log)
         drive(driver)
         wait_until(lambda: is_idle(server), 60)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cachemodel.errors import UsageError
 from engine.clock import now_ns
-from engine.faults import COMPUTED, LAYERS, MOST_ON, NOTHING, Faults, Fired
+from engine.faults import COMPUTED, LAYERS, LOADED, MOST_ON, NOTHING, Faults, Fired
 
 
 class Clock:
@@ -39,12 +39,29 @@ def test_a_slowdown_is_a_factor(layer: str) -> None:
     assert faults.fire(layer) == Fired(0.0, 2.5, f"layer={layer},slowdown=2.5")
 
 
+@pytest.mark.parametrize("layer", LOADED)
+def test_a_load_can_fail(layer: str) -> None:
+    faults = Faults()
+    faults.add(f"layer={layer},fail=1")
+    assert faults.fire(layer) == Fired(0.0, 1.0, f"layer={layer},fail=1", True)
+
+
+@given(st.floats(0.05, 0.95))
+def test_loads_fail_as_often_as_asked(share: float) -> None:
+    faults = Faults()
+    faults.add(f"layer=host,fail={share}")
+    faults.add("layer=host,delay_ms=1")
+    fired = [faults.fire("host") for _ in range(2000)]
+    assert {one.delay_s for one in fired} == {0.001}
+    assert sum(one.fails for one in fired) / 2000 == pytest.approx(share, abs=0.06)  # more than five sigma
+
+
 def test_faults_of_one_layer_add_up() -> None:
     faults = Faults()
     for spec in ("layer=decode,delay_ms=5", "layer=decode,delay_ms=10", "layer=decode,slowdown=2", "evict=1"):
         faults.add(spec)
     faults.add("layer=decode,slowdown=3")
-    delay_s, slowdown, mark = faults.fire("decode")
+    delay_s, slowdown, mark, _ = faults.fire("decode")
     assert delay_s == pytest.approx(0.015)
     assert slowdown == 6.0
     assert mark.split("; ") == [fault.spec for fault in faults.active() if fault.layer]
@@ -136,7 +153,7 @@ def test_the_line_is_the_mark_and_ids_are_never_used_twice() -> None:
 
 WRONG = {
     "": "is not key=value",
-    "layer=host": "say one of delay_ms, slowdown, evict, device_blocks, lose_events",
+    "layer=host": "say one of delay_ms, slowdown, fail, evict, device_blocks, lose_events",
     "evict=0.5,lose_events=0.5": "say one of",
     "delay_ms=5": "needs layer=frontend|queue|prefix|host|remote|prefill|decode|other",
     "layer=response,delay_ms=5": "there is no layer 'response'; there are frontend, queue, prefix, host, remote",

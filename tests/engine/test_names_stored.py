@@ -14,7 +14,7 @@ from collector.source import WAITING, SourceStatus
 from engine.serve import EngineServer
 from engine.telemetry import TelemetryConfig
 from tests.collector.grpc_door import listening
-from tests.collector.support import wait_until
+from tests.collector.support import HASHER, wait_until
 from tests.conftest import Database
 from tests.engine.serving.live import is_idle, serving
 from tests.engine.serving.test_command import Process, asked
@@ -45,9 +45,9 @@ def test_a_span_and_a_response_are_one_row(joining: bool, db: Database, tmp_path
         door = stack.enter_context(listening(pipeline.sink))
         server = stack.enter_context(serving(telemetry=TelemetryConfig(otlp=door.endpoint)))
         watched = (
-            Joining(server.url, options, pipeline.sink)
+            Joining(server.url, options, pipeline.sink, hasher=HASHER)
             if joining
-            else Attachment(detect(server.url), options, pipeline.sink)
+            else Attachment(detect(server.url), options, pipeline.sink, hasher=HASHER)
         )
         watched.start()
         stack.callback(watched.stop)
@@ -72,7 +72,7 @@ def test_a_person_may_say_another_name(db: Database, tmp_path: Path) -> None:
             serving(telemetry=TelemetryConfig(otlp=door.endpoint, service_name="told"))
         )
         options = AttachOptions("e", services=("said",))
-        stack.enter_context(Attachment(detect(server.url), options, pipeline.sink))
+        stack.enter_context(Attachment(detect(server.url), options, pipeline.sink, hasher=HASHER))
         Driver(server, tmp_path / "log").ask("Who is it?")
         all_told(server, 1)
     assert db.client.query("SELECT server FROM requests").result_rows == [("e",)]
@@ -92,7 +92,9 @@ def test_two_of_one_service_stay_apart_when_one_begins_again(db: Database, tmp_p
         stack.callback(process.popen.kill)
         other = stack.enter_context(serving(telemetry=TelemetryConfig(otlp=door.endpoint)))
         first, second = (
-            stack.enter_context(Attachment(detect(url), AttachOptions(name, interval_s=0.1), pipeline.sink))
+            stack.enter_context(
+                Attachment(detect(url), AttachOptions(name, interval_s=0.1), pipeline.sink, hasher=HASHER)
+            )
             for name, url in (("a", process.url), ("b", other.url))
         )
         assert first.detection.service == second.detection.service == "hitmap-engine"

@@ -10,7 +10,7 @@ from collector.kv.subscriber import KvSubscriber
 from collector.pipeline import Pipeline
 from collector.source import Source
 from tests.collector.grpc_door import listening
-from tests.collector.support import wait_until
+from tests.collector.support import HASHER, wait_until
 from tests.conftest import Database
 from tests.engine.serving.test_command import Process, asked
 from tests.engine.stored import ANY
@@ -41,7 +41,9 @@ def test_a_restart_is_in_the_events_and_takes_what_was_cached(db: Database, tmp_
         stack.callback(process.popen.wait)
         stack.callback(process.popen.kill)
         options = AttachOptions("e", interval_s=0.1)
-        attachment = stack.enter_context(Attachment(detect(process.url), options, pipeline.sink))
+        attachment = stack.enter_context(
+            Attachment(detect(process.url), options, pipeline.sink, hasher=HASHER)
+        )
         events = next(source for source in attachment.sources if isinstance(source, KvSubscriber))
         ask(process)
         ask(process)

@@ -42,6 +42,15 @@ def test_the_pool_was_too_small(stored: Stored) -> None:
     assert all(told[f"kv_loaded_blocks_total{{tier={tier}}}"] > 20 for tier in LOADED)
 
 
+def test_preemptions_and_what_they_cost_are_on_the_rows(stored: Stored) -> None:
+    counted = stored.counters["preemptions_total"], stored.counters["recomputed_tokens_total"]
+    told = stored.one(
+        "SELECT sum(preemptions), sum(recomputed_tokens), countIf(preemptions = 0) FROM requests"
+    )
+    assert told[:2] == counted
+    assert told[2] >= 18  # those that came one after the other
+
+
 @pytest.mark.parametrize("tier", LOADED)
 def test_who_has_tokens_of_a_tier_has_waited_for_it(stored: Stored, tier: Tier) -> None:
     rows = stored.rows(f"SELECT {tier}_us AS us FROM requests WHERE {tier}_tokens > 0")

@@ -18,6 +18,7 @@ from collector.request_log import UsageRow, parse_line
 from collector.series import SeriesTracker
 from collector.sink import Entry
 from tests.collector.spans import insert
+from tests.collector.support import HASHER
 from tests.field_reports.dialects import log_reader, resolver
 
 
@@ -41,7 +42,7 @@ def recorded(run: Path, server: str, kind: str = "vllm") -> list[Entry]:
         batch = tracker.batch(exposition, scrape["start_unix_ns"] // 1000)
         tracker.commit(batch)
         found += batch.entries()
-    stream = KvStream(server, "kv", 0)
+    stream = KvStream(server, "kv", 0, hasher=HASHER)
     for told in _lines(run / "kv_events.jsonl"):
         _, seq, payload = (base64.b64decode(frame) for frame in told["frames_b64"])
         found += stream.take(Message.read(int.from_bytes(seq, "big"), payload, told["recv_unix_ns"] / 1e9))

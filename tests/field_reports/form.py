@@ -36,6 +36,7 @@ from collector.request_log import UsageRow, parse_line
 from collector.series import SeriesTracker
 from collector.sink import Entry
 from tests.collector.spans import START_NS, VLLM, exported, span
+from tests.collector.support import HASHER
 from tests.field_reports.dialects import log_reader, resolver
 
 START = START_NS / 1e9
@@ -158,7 +159,7 @@ class KvEvents:
     server: str = "s"
 
     def entries(self, name: str) -> Sequence[Entry]:
-        stream, found = KvStream(name, self.source, self.rank), []
+        stream, found = KvStream(name, self.source, self.rank, hasher=HASHER), []
         for number, events in enumerate(self.messages):
             payload = encode_batch(KVEventBatch(START + number, list(events), self.rank))
             message = Message.read(self.numbers[number] if self.numbers else number, payload, START + number)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.field_reports.form import FieldReport, KvEvents, Responses, Scrapes, Server, Silent, Spans, Warns
+from tests.field_reports.form import (
+    FieldReport,
+    Figure,
+    KvEvents,
+    Responses,
+    Scrapes,
+    Server,
+    Silent,
+    Spans,
+    Warns,
+)
 from tests.field_reports.texts import VLLM, llm_request, metrics, removed, response, stored
 
 REPORTS: tuple[FieldReport, ...] = (
@@ -19,6 +29,11 @@ REPORTS: tuple[FieldReport, ...] = (
         [
             Warns("seeds-differ", evidence={"beginnings": 1}, about="PYTHONHASHSEED"),
             Warns("seeds-differ", server="other"),
+            Figure(
+                "SELECT format('{} hashes of {} contents', toString(uniqExact(block)), toString(uniqExact(content)))"
+                " FROM kv_events WHERE server IN ({server:String}, 'row24-other')",
+                "4 hashes of 2 contents",
+            ),
         ],
     ),
     FieldReport(

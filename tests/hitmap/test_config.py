@@ -12,6 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cachemodel.content import ContentHasher
+from collector.chains.key import installation_key
 from hitmap.config.example import example
 from hitmap.config.load import ConfigError, load
 from hitmap.config.model import CollectorConfig, Config, ServerConfig, StoreConfig
@@ -60,6 +62,32 @@ def test_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     config = load(written(tmp_path, BLUE + "    log: logs/blue.jsonl\n    server_log: /var/log/blue\n"))
     assert config.servers["blue"].log == tmp_path / "logs/blue.jsonl"
     assert config.servers["blue"].server_log == Path("/var/log/blue")
+
+
+def test_a_tokenizer_is_a_word_or_a_path_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/tokenizer.json").write_text("{}")
+    for text, told in (
+        ("model", str(tmp_path / "model")),
+        ("model/tokenizer.json", str(tmp_path / "model/tokenizer.json")),
+        ("off", "off"),
+        ("approximate", "approximate"),
+        ("server", "server"),
+    ):
+        config = load(written(tmp_path, BLUE + f"    tokenizer: {text}\n    block_size: 64\n"))
+        assert (config.servers["blue"].tokenizer, config.servers["blue"].block_size) == (told, 64)
+
+
+def test_the_key_is_given_or_that_of_the_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HITMAP_HOME", str(tmp_path))
+    given = load(written(tmp_path, "collector:\n  key: ${KEY}\n"), {"KEY": "ab" * 32}).collector
+    assert given.hasher.text("x") == ContentHasher(bytes.fromhex("ab" * 32)).text("x")
+    assert not (tmp_path / "key").exists()
+    assert "ab" * 32 not in given.model_dump_json() + repr(given)
+    made = CollectorConfig().hasher.text("x")
+    assert made == ContentHasher(installation_key(tmp_path / "key")).text("x") != given.hasher.text("x")
 
 
 def test_off_needs_no_quotes(tmp_path: Path) -> None:
@@ -114,6 +142,16 @@ MISTAKES = {
     "a NUL": (BLUE + '    log: "a\\0b"', "4: servers.blue.log: a path cannot have a NUL"),
     "a tag that does not fit": ('store:\n  dsn: !!timestamp "x"', "2: store.dsn: "),
     "holds itself": ("store: &a\n  dsn: *a", "1: nested too deeply"),
+    "no level of capture": (
+        "collector:\n  capture: metadata",
+        "2: collector.capture: input should be 'hashes'",
+    ),
+    "no key": ("collector:\n  key: abc", "2: collector.key: a key has 32 to 128 hexadecimal digits"),
+    "no tokenizer": (
+        BLUE + "    tokenizer: ./nowhere",
+        "4: servers.blue.tokenizer: ",
+    ),
+    "no block size": (BLUE + "    block_size: 0", "4: servers.blue.block_size: input should be greater"),
     "grows": (
         "\n".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9) if i else 1}]" for i in range(12)),
         "5: nested too deeply",

@@ -17,7 +17,7 @@ from collector.resume import Stored
 from hitmap.replay.capture import Capture
 from hitmap.replay.player import Player, Shift
 from store.client import connect
-from tests.collector.support import wait_until
+from tests.collector.support import HASHER, wait_until
 
 RUN_TINY = Path(__file__).parents[1] / "data/llamacpp-b11434/run_tiny"
 START_NS = 1795954387963000000  # of the recorded process: server_log.json
@@ -36,12 +36,12 @@ def collected(db: Any, folder: Path, shift: Shift) -> Player:
         options = AttachOptions(
             "llama", log=player.log_file, server_log=player.server_log_file, interval_s=0.05
         )
-        with Attachment(detect(player.url), options, pipeline.sink, stored) as attachment:
+        with Attachment(detect(player.url), options, pipeline.sink, stored, hasher=HASHER) as attachment:
             assert player.wait_attached(10)
             player.play()
             assert player.wait_scraped(10)
             server_log = attachment.sources[-1].status
-            wait_until(lambda: attachment.sources[-2].status().counts.get("rows", 0) == 168, timeout_s=60)
+            wait_until(lambda: attachment.sources[-3].status().counts.get("rows", 0) == 168, timeout_s=60)
             wait_until(lambda: player.server_log_file.read_bytes().count(b"\n") == LINES, timeout_s=60)
             wait_until(lambda: server_log().counts.get("other", 0) >= LINES - EVENTS, timeout_s=60)
         requests = "SELECT count() FROM requests"

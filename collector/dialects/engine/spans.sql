@@ -32,7 +32,9 @@ FROM
         tokens(on_device) AS device_tokens,
         tokens(on_host) AS host_tokens,
         tokens(on_remote) AS remote_tokens,
-        tokens(completion) AS completion_tokens
+        tokens(completion) AS completion_tokens,
+        tokens(again) AS recomputed_tokens,
+        tokens(preempted) AS preemptions
     FROM
     (
         SELECT
@@ -57,7 +59,9 @@ FROM
             toFloat64OrNull(a['hitmap.tokens.device']) AS on_device,
             toFloat64OrNull(a['hitmap.tokens.host']) AS on_host,
             toFloat64OrNull(a['hitmap.tokens.remote']) AS on_remote,
-            toFloat64OrNull(a['gen_ai.usage.output_tokens']) AS completion
+            toFloat64OrNull(a['gen_ai.usage.output_tokens']) AS completion,
+            toFloat64OrNull(a['hitmap.tokens.recomputed']) AS again,
+            toFloat64OrNull(a['hitmap.preemptions']) AS preempted
         FROM spans
         WHERE a['gen_ai.request.id'] != ''
     )

@@ -79,6 +79,7 @@ def _kv_events(url: str) -> Door:
             interval_s=visit.interval_s,
             token=visit.token,
             positions=visit.kv_positions,
+            hasher=visit.hasher,
         )
 
     return Door("KV-cache events", open_events, drains=True)

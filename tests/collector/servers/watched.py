@@ -12,7 +12,7 @@ from collector.attach import Attachment, AttachOptions, detect
 from collector.detection import Detection
 from collector.pipeline import Pipeline
 from collector.source import RUNNING
-from tests.collector.support import Server, text, wait_until
+from tests.collector.support import HASHER, Server, text, wait_until
 
 
 def watch(dsn: str, spool: Path, server: Server, bodies: Iterable[str], **options: Any) -> Detection:
@@ -24,7 +24,7 @@ def watch(dsn: str, spool: Path, server: Server, bodies: Iterable[str], **option
         with (
             Pipeline(dsn, spool) as pipeline,
             Attachment(
-                detection, AttachOptions("s", interval_s=0.05, **options), pipeline.sink
+                detection, AttachOptions("s", interval_s=0.05, **options), pipeline.sink, hasher=HASHER
             ) as attachment,
         ):
             for body in (first, *rest):

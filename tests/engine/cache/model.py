@@ -3,8 +3,9 @@ read can be verified; and what takes a request through the cache as the schedule
 
 from __future__ import annotations
 
+import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,10 +31,10 @@ MODEL = ModelConfig(
 BLOCK = 4
 
 
-def make_cache(**settings: Any) -> KVCache:
+def make_cache(clock: Callable[[], float] = time.monotonic, **settings: Any) -> KVCache:
     """Small, on the CPU, with freed blocks poisoned; without lower tiers unless asked for."""
     small = {"block_size": BLOCK, "device_blocks": 16, "host_blocks": 0, "disk_blocks": 0}
-    return KVCache(MODEL, EngineConfig(**(small | settings)), poison=True)
+    return KVCache(MODEL, EngineConfig(**(small | settings)), poison=True, clock=clock)
 
 
 def kv_of(tokens: Sequence[int], salt: str = "") -> list[float]:

@@ -36,6 +36,8 @@ class Arrival(NamedTuple):
     cancel: int | None
     ignore_eos: bool
     fault: str
+    reads_off: bool
+    reports_reuse: bool
 
 
 @st.composite
@@ -53,7 +55,14 @@ arrivals = st.builds(
     st.sampled_from([0, 0, 1, 4, 12]),
     st.none() | st.none() | st.none() | st.integers(0, 6),
     st.booleans(),
-    st.sampled_from(["", "", "", "", "evict=0.5,every_s=0.001", "evict=1", "device_blocks=16", LOST_DISK]),
+    st.sampled_from(
+        [
+            *("", "", "", "", "evict=0.5,every_s=0.001", "evict=1", "device_blocks=16", LOST_DISK),
+            *("layer=host,fail=0.5", "layer=remote,fail=1"),
+        ]
+    ),
+    st.sampled_from([False] * 4 + [True]),
+    st.booleans(),
 )
 pools = st.fixed_dictionaries(
     {
@@ -64,6 +73,9 @@ pools = st.fixed_dictionaries(
         "max_num_seqs": st.integers(2, 5),
         "max_load_blocks": st.sampled_from([1, 3, 64]),
         "prefix_caching": st.sampled_from([True] * 7 + [False]),
+        "cache_unit": st.sampled_from([0, 0, 4, 8, 20]),
+        "drop_last_unit": st.booleans(),
+        "cache_ttl": st.sampled_from([0.0, 0.0, 0.002]),
     }
 )
 
@@ -100,7 +112,12 @@ def _play(core: ByHand, mix: list[Arrival]) -> list[tuple[Arrival, Request]]:
             _cancel_due(core, cancels, now)
         _set_fault(core, arrival.fault)
         sequence = core.submit(
-            arrival.prompt, arrival.max_tokens, salt=arrival.salt, ignore_eos=arrival.ignore_eos
+            arrival.prompt,
+            arrival.max_tokens,
+            salt=arrival.salt,
+            ignore_eos=arrival.ignore_eos,
+            reads_off=arrival.reads_off,
+            reports_reuse=arrival.reports_reuse,
         )
         if arrival.cancel is not None:
             cancels.append((now + arrival.cancel, sequence))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from cachemodel.kv_events import BlockRemoved, BlockStored
+from cachemodel.layers import Tier
 from engine.core.sequence import State
 from engine.faults import Faults
 from engine.request import FinishReason
@@ -208,6 +212,58 @@ def test_a_smaller_pool_takes_blocks_from_those_who_run() -> None:
     assert sequences[1].request.preemptions >= 1
     for i, sequence in enumerate(sequences):
         assert sequence.request.output == plain(tokens(14, head=i), 6, ignore_eos=True)
+
+
+def test_a_failed_load_is_computed_and_the_next_request_finds_it_on_the_device() -> None:
+    faults = Faults()
+    core = ByHand(faults, device_blocks=32, host_blocks=32)
+    core.submit(tokens(17), 1)
+    core.drain()
+    core.cache.evict(1.0)
+    faults.add("layer=host,fail=1")
+    failed = core.submit(tokens(17), 1)
+    core.drain()
+    assert (failed.request.sources.host, failed.request.sources.computed) == (0, 17)
+    (load,) = [part for part in failed.request.timeline.intervals if part.layer == "host"]
+    assert load.attributes == {"fault": "layer=host,fail=1", "fault_us": 0, "lost": 16}
+    assert (core.cache.stats().counts.load_failures, core.cache.stats().counts.lost) == (1, 16)
+    hit = core.submit(tokens(17), 1)
+    core.drain()
+    assert (hit.request.sources.device, hit.request.sources.host) == (16, 0)
+    assert hit.request.output == failed.request.output == plain(tokens(17), 1)
+
+
+def test_a_request_that_reads_no_cache_writes_it() -> None:
+    core = ByHand(device_blocks=32)
+    found = []
+    for reads_off in (True, True, False):
+        sequence = core.submit(tokens(17), 1, reads_off=reads_off)
+        core.drain()
+        found.append(sequence.request.sources.device)
+    assert found == [0, 0, 16]
+
+
+def test_a_full_report_tells_of_what_was_found_as_well() -> None:
+    core = ByHand(device_blocks=32)
+    told = []
+    for reports_reuse in (True, True, False):
+        core.submit(tokens(17), 1, reports_reuse=reports_reuse)
+        core.drain()
+        told.append([event for event in core.seen.events if isinstance(event, BlockStored)])
+        core.seen.events.clear()
+    assert told[0] == told[1]
+    assert told[2] == []
+
+
+def test_an_engine_at_rest_wakes_for_what_expires() -> None:
+    core = ByHand(device_blocks=32, cache_ttl=0.05)
+    core.submit(tokens(17), 1)
+    core.drain()
+    while (wait_s := core.step()) is not None:
+        assert 0 <= wait_s <= 0.0051
+        time.sleep(wait_s)
+    assert core.cache.stats().tiers[Tier.DEVICE].cached == 0
+    assert isinstance(core.seen.events[-1], BlockRemoved)
 
 
 def test_an_evict_storm_takes_the_hits() -> None:

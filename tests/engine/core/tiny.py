@@ -123,8 +123,23 @@ class Seen:
         self.events.extend(events)
 
 
-def request(prompt: Tokens[int], max_tokens: int = 4, *, salt: str = "", **sampling: Any) -> Request:
-    return Request(f"r{next(_ids)}", list(prompt), Sampling(max_tokens=max_tokens, **sampling), salt=salt)
+def request(
+    prompt: Tokens[int],
+    max_tokens: int = 4,
+    *,
+    salt: str = "",
+    reads_off: bool = False,
+    reports_reuse: bool = False,
+    **sampling: Any,
+) -> Request:
+    return Request(
+        f"r{next(_ids)}",
+        list(prompt),
+        Sampling(max_tokens=max_tokens, **sampling),
+        salt=salt,
+        reads_off=reads_off,
+        reports_reuse=reports_reuse,
+    )
 
 
 def settings(**changes: Any) -> EngineConfig:

@@ -67,13 +67,14 @@ def serving(
     loaded: Loaded | None = None,
     **options: Any,
 ) -> Iterator[EngineServer]:
-    """A server on free ports, its event loop in a thread of its own. options: others of ServeOptions.
+    """A server, on free ports unless told, its event loop in a thread of its own. options: others of ServeOptions.
 
     What it yields has url, grpc_port, engine, faults and telemetry. The model is `tiny()` unless told.
     """
     allow_connections()
+    free: dict[str, Any] = {"port": 0, "grpc_port": 0}
     asked = ServeOptions(
-        engine=engine or settings(), telemetry=telemetry or TelemetryConfig(), port=0, grpc_port=0, **options
+        engine=engine or settings(), telemetry=telemetry or TelemetryConfig(), **(free | options)
     )
     server = EngineServer(asked, loaded=loaded or tiny())
     loop = asyncio.new_event_loop()

@@ -21,7 +21,7 @@ from engine.telemetry import Telemetry, TelemetryConfig
 from engine.telemetry import kv_events as module
 from engine.telemetry.kv_events import KvPublisher
 from tests.collector.following import taken
-from tests.collector.support import take, wait_until
+from tests.collector.support import HASHER, take, wait_until
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -46,7 +46,7 @@ def publisher() -> Iterator[KvPublisher]:
 
 def rows(publisher: KvPublisher, spool: Spool, messages: int, **endpoint: Any) -> list[dict[str, Any]]:
     replay = endpoint.pop("replay", publisher.replay)
-    subscriber = KvSubscriber(KvEndpoint("e", publisher.events, replay, **endpoint), spool)
+    subscriber = KvSubscriber(KvEndpoint("e", publisher.events, replay, **endpoint), spool, hasher=HASHER)
     subscriber.start()
     try:
         taken(subscriber, messages=messages)

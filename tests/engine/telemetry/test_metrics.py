@@ -66,6 +66,13 @@ def test_a_request_given_up_in_the_queue_asked_no_cache() -> None:
     assert "time_to_first_token_seconds_count" not in told
 
 
+def test_a_request_that_reads_no_cache_asked_none() -> None:
+    telemetry = Telemetry(EngineConfig())
+    telemetry.request_finished(request(sources=TokenSources(computed=100), reads_off=True))
+    told = samples(telemetry)
+    assert (told["prefix_cache_queries_total"], told["external_prefix_cache_queries_total"]) == (0, 0)
+
+
 def test_a_step_is_counted() -> None:
     telemetry = Telemetry(EngineConfig())
     for _ in range(3):

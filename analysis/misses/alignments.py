@@ -1,0 +1,73 @@
+"""By which law each server reuses what it holds: from canaries, else from what it served, else its blocks alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from clickhouse_connect.driver.client import Client
+
+from analysis.alignment import fit
+from analysis.misses.model import Chains, Ints
+from cachemodel.alignment import Alignment
+from cachemodel.alignment_fit import Fit
+
+
+@dataclass(frozen=True)
+class Laws:
+    """By server. alignments: the law that is taken; none where its blocks are all that is known. fits: what its traffic
+    says. told: how the law is known, in words."""
+
+    alignments: dict[str, Alignment]
+    fits: dict[str, Fit | None]
+    told: dict[str, str]
+
+
+def laws(chains: Chains, measured: Mapping[str, Alignment], pairs: tuple[Ints, Ints] | None = None) -> Laws:
+    """The laws of the servers of some requests. measured: by canaries. pairs: prompt and cached tokens to judge by,
+    these requests being too few."""
+    fits: dict[str, Fit | None] = {}
+    alignments: dict[str, Alignment] = {}
+    told: dict[str, str] = {}
+    for index, server in enumerate(chains.servers):
+        rows = chains.server == index
+        if not rows.any():
+            continue
+        known = rows & chains.known
+        block = int(np.bincount(chains.block_size[known]).argmax()) if known.any() else 1
+        usable = rows & ~chains.reads_off
+        prompt, cached = pairs or (chains.prompt[usable], chains.cached[usable])
+        fits[server] = found = fit(prompt, cached, None, block)
+        if server in measured:
+            alignments[server], told[server] = measured[server], "measured by canaries"
+        elif found and (law := _taken(found, block)):
+            alignments[server], told[server] = law, f"fitted from {found.pairs:,} requests with usage"
+        else:
+            told[server] = "taken from its block size"
+    return Laws(alignments, fits, told)
+
+
+def _taken(found: Fit, block: int) -> Alignment | None:
+    """The law that traffic proves. Where several are possible, whole blocks are the simplest that explains it."""
+    if found.certain or Alignment(block) not in (found.alignment, *found.candidates):
+        return found.alignment
+    return Alignment(block)
+
+
+def measured(client: Client) -> Mapping[str, Alignment]:
+    """What the newest canary found of each server, where it could tell for certain."""
+    rows = client.query(
+        """
+        SELECT server, argMaxIf(value, time, name = 'alignment.unit' AND low = high) AS unit,
+               argMaxIf(value, time, name = 'alignment.dropped_units' AND low = high) AS dropped
+        FROM findings
+        WHERE origin = 'canary'
+        GROUP BY server
+        """
+    ).result_rows
+    return {
+        str(server): Alignment(int(unit), int(dropped or 0))
+        for server, unit, dropped in rows
+        if unit and unit >= 1
+    }

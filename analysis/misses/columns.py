@@ -1,0 +1,92 @@
+"""The result of a query as numpy columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from typing import Any
+
+import numpy as np
+from clickhouse_connect.driver.client import Client
+from numpy.typing import NDArray
+
+from analysis.misses.model import Flags, Hashes, Ints
+
+Texts = NDArray[np.object_]
+_MOST_HOURS = 24
+
+
+def at(parameter: str) -> str:
+    """SQL of a point in time that is given as microseconds since 1970."""
+    return f"fromUnixTimestamp64Micro({{{parameter}:Int64}}, 'UTC')"
+
+
+def hours(first: int, last: int) -> str:
+    """SQL condition that a time is in one of the hours from `first` to `last`, microseconds since 1970: tables that are
+    sorted by hour skip the rest sooner than by the time alone. Always true where these are many."""
+    seconds = range(first // 3_600_000_000 * 3600, last // 1_000_000 + 1, 3600)
+    if not 0 < len(seconds) <= _MOST_HOURS:
+        return "1"
+    # a time zone may be off by half an hour: the last moment counts too
+    named = [*seconds, last // 1_000_000]
+    return f"toStartOfHour(time) IN ({', '.join(f'toStartOfHour(toDateTime({s}))' for s in named)})"
+
+
+class Columns:
+    """What a statement answers, n rows. Whole numbers that may be NULL are asked for with ifNull(x, -1)."""
+
+    def __init__(self, client: Client, sql: str, parameters: Mapping[str, object]) -> None:
+        self._table = client.query_arrow(sql, parameters=dict(parameters), use_strings=True)
+
+    def reversed(self) -> Columns:
+        """The same from the last row to the first."""
+        turned = copy(self)
+        turned._table = self._table.take(np.arange(self.n - 1, -1, -1))
+        return turned
+
+    @property
+    def n(self) -> int:
+        """How many rows."""
+        return int(self._table.num_rows)
+
+    def ints(self, name: str) -> Ints:
+        """(n,) whole numbers."""
+        return np.asarray(self._flat(name), dtype=np.int64)
+
+    def hashes(self, name: str) -> Hashes:
+        """(n,) of UInt64."""
+        return np.asarray(self._flat(name), dtype=np.uint64)
+
+    def flags(self, name: str) -> Flags:
+        """(n,) of UInt8."""
+        return np.asarray(self._flat(name)).astype(np.bool_)
+
+    def texts(self, name: str) -> Texts:
+        """(n,) texts."""
+        return np.asarray(self._flat(name), dtype=np.object_)
+
+    def arrays(self, name: str) -> tuple[Ints, NDArray[Any]]:
+        """An array column as (n + 1,) offsets and the values of all rows, one after the other."""
+        column = self._table.column(name).combine_chunks()
+        if not self.n:
+            return np.zeros(1, np.int64), column.values.to_numpy(zero_copy_only=False)
+        offsets = column.offsets.to_numpy().astype(np.int64)
+        return offsets - offsets[0], column.flatten().to_numpy(zero_copy_only=False)
+
+    def _flat(self, name: str) -> NDArray[Any]:
+        flat: NDArray[Any] = self._table.column(name).to_numpy()
+        return flat
+
+
+def gather(begins: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+    """An index into values that takes `lengths` of them from each of `begins` on, and the offsets of what it takes."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    index = np.arange(offsets[-1], dtype=np.int64) + np.repeat(begins - offsets[:-1], lengths)
+    return offsets, index
+
+
+def together(*questions: Callable[[], Any]) -> list[Any]:
+    """The answers to questions to the store that do not wait for each other."""
+    with ThreadPoolExecutor(len(questions)) as pool:
+        return [answer.result() for answer in [pool.submit(question) for question in questions]]

@@ -1,0 +1,188 @@
+"""The ladder of ideal caches, climbed for many requests at once.
+
+Each rung is a cache that can do all that the one before can and one thing more (cachemodel/causes.py); the tokens that
+it newly serves are its cause's.
+
+    actual      what the server says it served; where it says nothing, what its cache held when the prompt was looked up
+                (positions.py), as far as the server's alignment lets it through
+    unaligned   all that the cache held, with the part of a block that an earlier prompt shares behind it
+    not_loaded  what that cache held by its events though less was served; what an earlier request was still computing;
+                what had been sent to this server and was never stored, all its events being known
+    elsewhere   the same over all caches
+    isolated    the same under any salt, adapter or image
+    evicted     all that was ever sent or stored before
+    changed     pieces of the rest that were sent before, anywhere in a prompt
+    cold        the rest
+
+Where events are missing a block is only *maybe* served. What a rung serves counts all that it may, so that the rungs
+above are not blamed for it; the part that it does not serve for sure is unknown.
+
+Less served than was held at the alignment's price: what the alignment would have cost anyway is `unaligned`, the rest
+was not loaded. More served than the events tell (a tier that tells none): that much was held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from analysis.misses.changed import moved_tokens
+from analysis.misses.evictions import evicted_tokens
+from analysis.misses.flights import Flights
+from analysis.misses.history import History
+from analysis.misses.model import NOT_TOLD, Chains, Events, Flags, Ints, Ladder, Sent
+from analysis.misses.numbering import number
+from analysis.misses.positions import Groups, find, grouped
+from analysis.misses.residency import Look, Residency, with_silent
+from analysis.misses.runs import Beyond, Runs, beyond, own_look
+from analysis.misses.survey import Survey
+from analysis.misses.told import Laws, alignments_of, keep_used, settle
+from cachemodel.alignment import Alignment
+from cachemodel.causes import LADDER
+
+RUNGS = 1 + len(LADDER)
+_ACTUAL, _UNALIGNED, _NOT_LOADED, _ELSEWHERE, _ISOLATED, _EVICTED, _CHANGED, _COLD = range(RUNGS)
+
+
+def climb(
+    chains: Chains,
+    events: Events,
+    blocks_sent: Sent,
+    pieces_sent: Sent,
+    alignments: Mapping[str, Alignment],
+) -> Ladder:
+    """Take n requests up the ladder.
+
+    events: at least those of the chains' contents. blocks_sent, pieces_sent: what was sent before the chains, too.
+    alignments: by server; one that is missing reuses whole blocks.
+    """
+    whole, laws = alignments_of(chains, alignments)
+    events, server = with_silent(chains, events)
+    numbers = number(chains, events, blocks_sent)
+    residency = Residency(events, numbers.event)
+    groups = grouped(chains, numbers, server)
+    history = History(chains, numbers, blocks_sent, residency, groups)
+    positions = find(chains, numbers, residency, server, groups)
+    runs = Runs(chains, numbers, residency, history, positions)
+    survey = Survey(chains, numbers, residency, history, positions, server)
+
+    held = runs.held(np.arange(chains.n), positions.place, positions.own)
+    keep_used(runs, held)
+    settle(runs, laws, held)
+    those = beyond(runs, held)
+    look = own_look(runs, those)
+    steps = _Steps(chains, laws)
+    shown = _actual(steps, those, look, held)
+    surely = look.held | (those.depth < shown[those.row])
+    there = _climb_caches(steps, runs, survey, groups, those, look, surely)
+
+    before = steps.top(_ISOLATED)
+    steps.reach(_EVICTED, those.ends, those.ends)
+    evicted = evicted_tokens(runs, survey, those, there, before, steps.top(_EVICTED))
+    steps.unknown[:, _EVICTED] = steps.top(_EVICTED) - before - evicted.sum(axis=1)
+    moved = moved_tokens(chains, pieces_sent, steps.top(_EVICTED))
+    steps.serve(_CHANGED, steps.top(_EVICTED) + moved)
+    steps.serve(_COLD, chains.prompt)
+    steps.forget(evicted)
+    return Ladder(steps.served, steps.unknown, evicted, chains.cached == NOT_TOLD, whole)
+
+
+class _Steps:
+    """served, unknown: (n, 8) as in Ladder, filled from the first rung to the last."""
+
+    def __init__(self, chains: Chains, laws: Laws) -> None:
+        self.chains, self.laws = chains, laws
+        self.served = np.zeros((chains.n, RUNGS), np.int64)
+        self.unknown = np.zeros((chains.n, RUNGS), np.int64)
+
+    def top(self, rung: int) -> Ints:
+        """Tokens (n,) that a rung serves."""
+        served: Ints = self.served[:, rung]
+        return served
+
+    def tokens(self, blocks: Ints) -> Ints:
+        """Tokens of so many leading blocks, with what an earlier prompt shares of the block behind them."""
+        chains = self.chains
+        split = np.where(blocks == chains.split_depth, chains.split_tokens, 0)
+        tokens: Ints = np.minimum(chains.prompt, blocks * chains.block_size + split)
+        return tokens
+
+    def serve(self, rung: int, tokens: Ints) -> None:
+        """A rung serves so many tokens, and no less than the one before."""
+        floor = self.served[:, rung - 1] if rung else 0
+        self.served[:, rung] = np.minimum(np.maximum(floor, tokens), self.chains.prompt)
+
+    def reach(self, rung: int, surely: Ints, maybe: Ints) -> None:
+        """A rung serves a run of blocks, of which so many for sure."""
+        self.serve(rung, self.tokens(maybe))
+        known = np.maximum(self.served[:, rung - 1], self.tokens(surely))
+        self.unknown[:, rung] = np.maximum(0, self.served[:, rung] - known)
+
+    def forget(self, evicted: Ints) -> None:
+        """Of requests whose chain is not known nothing can be told of what was computed."""
+        lost = np.flatnonzero(~self.chains.known)
+        self.served[lost, _UNALIGNED:] = self.chains.prompt[lost, None]
+        self.unknown[lost] = 0
+        self.unknown[lost, _UNALIGNED] = self.chains.prompt[lost] - self.served[lost, _ACTUAL]
+        evicted[lost] = 0
+
+
+def _actual(steps: _Steps, those: Beyond, look: Look, held: Ints) -> Ints:
+    """Fill the first two rungs; returns how many leading blocks were held, with what the server's own figure shows.
+
+    A figure that is just what the alignment lets through of all that may have been held shows that it was.
+    """
+    chains, laws = steps.chains, steps.laws
+    size, prompt = chains.block_size, chains.prompt
+    told = chains.cached != NOT_TOLD
+    of_held = laws.served(prompt, held * size)
+    steps.serve(
+        _ACTUAL, np.where(told, np.minimum(chains.cached, prompt), np.where(chains.reads_off, 0, of_held))
+    )
+    actual = steps.top(_ACTUAL)
+
+    most = those.run(look.maybe)
+    full = told & (laws.served(prompt, most * size) == actual)
+    more = told & ~full & (actual > of_held)
+    shown = np.where(full, most, np.where(more, np.maximum(held, laws.shown(prompt, actual) // size), held))
+    less = told & ~full & (actual < of_held)
+    whole = steps.tokens(shown)
+    steps.serve(
+        _UNALIGNED, np.where(chains.reads_off, actual, np.where(less, actual + whole - of_held, whole))
+    )
+    return np.where(chains.reads_off, held, shown)
+
+
+def _climb_caches(
+    steps: _Steps, runs: Runs, survey: Survey, groups: Groups, those: Beyond, look: Look, shown: Flags
+) -> Flags:
+    """Fill the rungs whose caches held what is asked for: this one, all, all under any isolation. shown: blocks that
+    this one held; returns those that the last one serves for sure."""
+    row, key, moment = those.row, those.key, runs.positions.moment[those.row]
+    ends = np.where(runs.chains.first_token >= 0, runs.chains.first_token, -1)
+    surely = shown | groups.flights.until(ends).running(key * groups.width + groups.where[row], row, moment)
+    several = survey.several(runs.chains.server)[row]
+    surely |= look.never & ~several
+    maybe = surely | look.maybe
+    lacks = np.flatnonzero(~surely & several)
+    found = survey.seek(key[lacks], row[lacks], own_server=True)
+    surely[lacks] |= found.surely
+    maybe[lacks] |= found.surely | (found.maybe & (runs.positions.holder[row[lacks]] < 0))
+    steps.reach(_NOT_LOADED, those.run(surely), those.run(maybe))
+
+    content = runs.numbers.content
+    for rung, any_key in ((_ELSEWHERE, False), (_ISOLATED, True)):
+        if runs.numbers.isolations > 1 if any_key else survey.holders > 1:
+            lacks = np.flatnonzero(~surely)
+            every = content[runs.numbers.key] if any_key else runs.numbers.key
+            wanted = content[key[lacks]] if any_key else key[lacks]
+            flights = Flights(every, np.repeat(np.arange(runs.chains.n), runs.lengths), runs.chains.n)
+            surely[lacks] |= flights.until(ends).running(wanted, row[lacks], moment[lacks])
+            lacks = lacks[~surely[lacks]]
+            found = survey.seek(key[lacks], row[lacks], any_key=any_key)
+            surely[lacks] |= found.surely
+            maybe |= surely
+            maybe[lacks] |= found.maybe
+        steps.reach(rung, those.run(surely), those.run(maybe))
+    return surely

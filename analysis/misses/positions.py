@@ -1,0 +1,149 @@
+"""When the cache was asked for each prompt, as a place in the sequence of its events.
+
+A server looks a prompt up and at once takes its place in the cache: the first block of a prompt that was stored for it
+is the first that was not found, and everything before that event in the sequence was there to be found. Events carry no
+request, so a run of blocks stored together is given to the request in flight that arrived first and has the deepest of
+them in its prompt. Who stored nothing found everything, at the time when the server began on it.
+
+The time of an event is the end of the step of the engine that made it, so what was stored in the step in which a prompt
+was looked up, for requests ahead of it, was there to be found too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.misses.flights import Flights
+from analysis.misses.model import NOT_TOLD, Action, Chains, Ints
+from analysis.misses.numbering import Numbers
+from analysis.misses.residency import Residency
+
+SLACK_US = 100_000  # events may be told so long after the first token of the request that made them
+UNTOLD_US = 60_000_000  # a request of which no first token is told may have stored blocks so long
+_DEVICE = 0
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Requests by block and holder; one whose holder is not known stands under its server, past the holders.
+
+    holder: (n,) as told or the only one of its server, else NOT_TOLD. where: (n,) the place in a group's number, which
+    is key * width + where.
+    """
+
+    holder: Ints
+    where: Ints
+    width: int
+    flights: Flights
+
+
+def grouped(chains: Chains, numbers: Numbers, server: Ints) -> Groups:
+    """Group the blocks of all chains. server: of each holder."""
+    several = np.bincount(server, minlength=len(chains.servers))[: len(chains.servers)] > 1
+    one = np.full(len(several), NOT_TOLD)
+    of_chains = np.flatnonzero(server < len(several))
+    one[server[of_chains]] = of_chains
+    one[several] = NOT_TOLD
+    holder = np.where(chains.holder >= 0, chains.holder, one[chains.server])
+    where = np.where(holder >= 0, holder, len(server) + chains.server)
+    width = len(server) + max(len(chains.servers), int(server.max(initial=0)) + 1)
+    row = np.repeat(np.arange(chains.n), np.diff(chains.offsets))
+    return Groups(holder, where, width, Flights(numbers.key * width + where[row], row, chains.n))
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Of n requests. holder: the cache that each was looked up in, NOT_TOLD where it is not known. place: of the
+    lookup. own: place of the first block stored for it, NOT_TOLD for none; own_depth: of that block in its prompt.
+    moment: the same by time, before anything was stored for it."""
+
+    holder: Ints
+    place: Ints
+    own: Ints
+    own_depth: Ints
+    moment: Ints
+
+
+def find(chains: Chains, numbers: Numbers, residency: Residency, server: Ints, groups: Groups) -> Positions:
+    """Find them. server: of each holder."""
+    holder = groups.holder
+    own, own_depth, of = _own_stores(chains, numbers, residency, server, groups)
+    holder = np.where(holder < 0, of, holder)
+    known = np.maximum(holder, 0)
+    place, moment = _by_time(chains, residency, known), chains.began.copy()
+    stored = np.flatnonzero(own >= 0)
+    place[stored] = _before_making_room(residency, own[stored])
+    moment[stored] = np.minimum(moment[stored], residency.time[own[stored]] - 1)
+    place[holder < 0] = 0
+    return Positions(holder, place, own, own_depth, moment)
+
+
+def _by_time(chains: Chains, residency: Residency, holder: Ints) -> Ints:
+    """The place at the end of the first step that ended after the server began, if that was before the first token.
+    Where nothing tells when it began, the first token must do: what a prompt found stays until then."""
+    told = chains.first_token >= 0
+    until = np.where(told, chains.first_token, chains.began) + SLACK_US
+    place = residency.place(holder, chains.began - 1)
+    at = np.minimum(place, max(0, residency.size - 1))
+    if residency.size:
+        step = np.where(place < residency.begin[holder + 1], residency.time[at], np.iinfo(np.int64).max)
+        place = np.where(step <= until, residency.place(holder, np.minimum(step, until)), place)
+    unsaid = told & (chains.began <= chains.arrived)
+    place[unsaid] = residency.place(holder[unsaid], chains.first_token[unsaid])
+    return place
+
+
+def _own_stores(
+    chains: Chains, numbers: Numbers, residency: Residency, server: Ints, groups: Groups
+) -> tuple[Ints, Ints, Ints]:
+    """Of each request the place and depth of the first block that was stored for it, and where, NOT_TOLD for none."""
+    own, own_depth, of = (np.full(chains.n, NOT_TOLD) for _ in range(3))
+    stores = residency.first_stores()
+    if not len(stores):
+        return own, own_depth, of
+    owner = _first_in_flight(chains, residency, server, groups, stores)
+    content = numbers.content[residency.key[stores]]
+    follows = numbers.parent[content[1:]] == content[:-1]
+    follows &= residency.time[stores[1:]] == residency.time[stores[:-1]]
+    follows &= residency.holder[stores[1:]] == residency.holder[stores[:-1]]
+    begins = np.flatnonzero(np.append(True, ~follows))
+    deepest = np.maximum.reduceat(np.where(owner < chains.n, np.arange(len(stores)), -1), begins)
+    begins, deepest = begins[deepest >= 0], deepest[deepest >= 0]
+    rows = owner[deepest]
+    earliest = np.full(chains.n, len(stores))
+    np.minimum.at(earliest, rows, begins)
+    some = np.flatnonzero(earliest < len(stores))
+    own[some] = stores[earliest[some]]
+    own_depth[some] = numbers.depth[content[earliest[some]]]
+    of[some] = residency.holder[own[some]]
+    return own, own_depth, of
+
+
+def _first_in_flight(
+    chains: Chains, residency: Residency, server: Ints, groups: Groups, stores: Ints
+) -> Ints:
+    """The request that each stored block is given to, n for none."""
+    until = np.where(chains.first_token >= 0, chains.first_token + SLACK_US, chains.began + UNTOLD_US)
+    flights = groups.flights.until(until)
+    group, time = residency.key[stores] * groups.width, residency.time[stores]
+    at = residency.holder[stores]
+    owner = flights.first(group + at, time)
+    if (groups.holder < 0).any():
+        owner = np.minimum(owner, flights.first(group + len(server) + server[at], time))
+    arrived = np.append(chains.arrived, np.iinfo(np.int64).max)
+    return np.where(arrived[owner] <= time, owner, chains.n)
+
+
+def _before_making_room(residency: Residency, own: Ints) -> Ints:
+    """The place before what was removed, and moved to other tiers, in the same step to make room for a block."""
+    stored = (residency.action == Action.STORED) & (residency.tier == _DEVICE)
+    stops = stored | (residency.action > Action.REMOVED)
+    stop = np.maximum.accumulate(np.where(stops, np.arange(residency.size), -1))
+    begins = np.ones(residency.size, np.bool_)
+    begins[1:] = (residency.time[1:] != residency.time[:-1]) | (residency.holder[1:] != residency.holder[:-1])
+    step = np.maximum.accumulate(np.where(begins, np.arange(residency.size), 0))
+    before = np.where(own > 0, stop[own - 1] + 1, 0)
+    place: Ints = np.maximum(before, step[own])
+    return place

@@ -1,0 +1,249 @@
+"""What each cache held at any moment, as far as its events tell.
+
+Events stand in sequences, one a holder, one after the other; a *place* is an index into them, and stands for the moment
+just before that event. What is not known after a gap, or from before the events begin, may be held, if it had been sent
+to that server by then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.misses.model import NOT_TOLD, Action, Chains, Events, Flags, Ints
+from analysis.misses.numbering import distinct
+from cachemodel.causes import Eviction
+
+NEVER = np.iinfo(np.int64).max
+_ALONE_US = 1_000_000  # a removal without a store that near made room for nobody
+_DEVICE, _HOST = 0, 1
+_CAUSES = list(Eviction)
+_CAPACITY, _EXPIRY = _CAUSES.index(Eviction.CAPACITY), _CAUSES.index(Eviction.EXPIRY)
+_MARK_CAUSE = {
+    Action.CLEARED: _CAUSES.index(Eviction.CLEAR),
+    Action.RESTART: _CAUSES.index(Eviction.RESTART),
+}
+
+
+class Look(NamedTuple):
+    """Of each block asked for: held for sure, maybe held, and never stored since it was sent first though every event
+    since is known."""
+
+    held: Flags
+    maybe: Flags
+    never: Flags
+
+
+class End(NamedTuple):
+    """When blocks were lost last: time, NOT_TOLD where nothing tells, and the index of the cause in Eviction."""
+
+    time: Ints
+    cause: Ints
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """Places of some marks, sorted."""
+
+    at: Ints
+
+    def last(self, place: Ints, begin: Ints) -> Ints:
+        """The last one in [begin, place), -1 for none."""
+        if not len(self.at):
+            return np.full(len(place), -1)
+        index = np.searchsorted(self.at, place) - 1
+        found = self.at[index]
+        return np.where((index >= 0) & (found >= begin), found, -1)
+
+    def next(self, place: Ints) -> Ints:
+        """The first one after a place, or a place past the end."""
+        return np.append(self.at, NEVER)[np.searchsorted(self.at, place, side="right")]
+
+
+class Residency:
+    """The histories of all holders. begin: (holders + 1,) where the sequence of each begins."""
+
+    def __init__(self, events: Events, key: Ints) -> None:
+        """key: (e,) number of each event's block, -1 where it concerns nobody."""
+        holders = len(events.holders)
+        order = np.argsort(events.holder, kind="stable") if holders > 1 else np.arange(len(events.time))
+        self.holder, self.action = events.holder[order], events.action[order]
+        self.tier, self.key = events.tier[order], key[order]
+        self.begin = np.searchsorted(self.holder, np.arange(holders + 1))
+        self.time = _never_back(events.time[order], self.begin)
+        self.joined = np.where(events.joined == NOT_TOLD, NEVER, events.joined)
+        self.size = len(order)
+
+        self._times = distinct(self.time)
+        self._by_time = self.holder * (len(self._times) + 1) + np.searchsorted(self._times, self.time)
+        of_block = (self.action == Action.STORED) | (self.action == Action.REMOVED)
+        tiers = distinct(self.tier[of_block]).tolist()
+        self.tiers = [_DEVICE, *(tier for tier in tiers if tier != _DEVICE)]
+        self._has = {tier: np.zeros(holders, np.bool_) for tier in self.tiers}
+        self._has[_DEVICE][:] = True
+        self._packed = {}
+        for tier in self.tiers:
+            rows = np.flatnonzero(of_block & (self.tier == tier) & (self.key >= 0))
+            self._has[tier][self.holder[of_block & (self.tier == tier)]] = True
+            packed = (self.key[rows] * (self.size + 1) + rows) * 2 + (self.action[rows] == Action.STORED)
+            packed.sort()
+            self._packed[tier] = packed
+        self._resets = {tier: self._marks(*_empties(tier)) for tier in self.tiers}
+        self._blurs = {tier: self._marks(*_blurs(tier)) for tier in self.tiers}
+        self._gaps = self._marks(Action.GAP)
+
+    def place(self, holder: Ints, time: Ints) -> Ints:
+        """The place after all that a holder told of up to a time, that time included."""
+        rank = np.searchsorted(self._times, time, side="right")
+        place: Ints = np.searchsorted(self._by_time, holder * (len(self._times) + 1) + rank)
+        return place
+
+    def last(self, tier: int, key: Ints, holder: Ints, place: Ints) -> tuple[Ints, Flags]:
+        """The last event of a block on a tier before a place, -1 for none, and whether it was stored by it."""
+        packed, scale = self._packed[tier], self.size + 1
+        if not len(packed):
+            return np.full(len(key), -1), np.zeros(len(key), np.bool_)
+        base = key * scale
+        found = packed[np.searchsorted(packed, (base + place) * 2) - 1]
+        at = (found >> 1) - base
+        none = (at < self.begin[holder]) | (at >= place)
+        at[none] = -1
+        return at, (found & 1).astype(np.bool_) & ~none
+
+    def next(self, tier: int, key: Ints, holder: Ints, place: Ints) -> tuple[Ints, Flags]:
+        """The first event of a block on a tier from a place on, -1 for none, and whether it was stored by it."""
+        packed, scale = self._packed[tier], self.size + 1
+        if not len(packed):
+            return np.full(len(key), -1), np.zeros(len(key), np.bool_)
+        base = key * scale
+        found = np.append(packed, NEVER)[np.searchsorted(packed, (base + place) * 2)]
+        at = (found >> 1) - base
+        none = at >= self.begin[holder + 1]
+        at[none] = -1
+        return at, (found & 1).astype(np.bool_) & ~none
+
+    def held(self, key: Ints, holder: Ints, place: Ints, tiers: list[int] | None = None) -> Flags:
+        """Whether blocks are held for sure, on one of some tiers (all)."""
+        held = np.zeros(len(key), np.bool_)
+        for tier in self.tiers if tiers is None else tiers:
+            at, stored = self.last(tier, key, holder, place)
+            if len(self._resets[tier].at) or len(self._gaps.at) or len(self._blurs[tier].at):
+                begin = self.begin[holder]
+                stored &= at > self._resets[tier].last(place, begin)
+                stored &= at > np.maximum(self._gaps.last(place, begin), self._blurs[tier].last(place, begin))
+            held |= stored
+        return held
+
+    def look(self, key: Ints, holder: Ints, place: Ints, first: Ints, arrived: Ints) -> Look:
+        """Look blocks up. first: when each was first sent to the holder's server; arrived: of who asks."""
+        begin = self.begin[holder]
+        gap = self._gaps.last(place, begin)
+        gap_time = np.where(gap >= 0, self.time[gap] if self.size else NEVER, self.joined[holder])
+        held, maybe, told = (np.zeros(len(key), np.bool_) for _ in range(3))
+        for tier in self.tiers:
+            at, stored = self.last(tier, key, holder, place)
+            reset, blur = self._resets[tier].last(place, begin), self._blurs[tier].last(place, begin)
+            told |= at >= 0
+            held |= stored & (at > np.maximum(reset, np.maximum(gap, blur)))
+            maybe |= stored & (at > reset)
+            maybe |= (
+                self._has[tier][holder]
+                & (gap >= reset)
+                & (at <= gap)
+                & (first < np.minimum(gap_time, arrived))
+            )
+        return Look(held, maybe | held, ~told & (first < arrived) & (first >= gap_time))
+
+    def ended(self, key: Ints, holder: Ints, place: Ints) -> End:
+        """When and why blocks that are not held were lost last."""
+        when, cause = np.full(len(key), -1), np.zeros(len(key), np.int64)
+        for tier in self.tiers:
+            at, stored = self.last(tier, key, holder, place)
+            reset = self._resets[tier].next(at)
+            end = np.where(stored, np.where(reset < place, reset, -1), at)
+            later = end > when
+            when = np.where(later, end, when)
+            cause = np.where(later, self._cause[end] if self.size else 0, cause)
+        time = np.where(when >= 0, self.time[when] if self.size else 0, NOT_TOLD)
+        return End(time, cause)
+
+    def emptied(self, holder: Ints, place: Ints) -> End:
+        """When and why whole caches were last emptied."""
+        when = self._resets[_DEVICE].last(place, self.begin[holder])
+        if not self.size:
+            return End(np.full(len(holder), NOT_TOLD), np.zeros(len(holder), np.int64))
+        return End(np.where(when >= 0, self.time[when], NOT_TOLD), self._cause[when])
+
+    def first_stores(self) -> Ints:
+        """Places of the events that stored a block on a device that did not have it, in order."""
+        packed, scale = self._packed[_DEVICE], self.size + 1
+        key = (packed >> 1) // scale
+        at = (packed >> 1) - key * scale
+        stored = (packed & 1).astype(np.bool_)
+        again = np.zeros(len(packed), np.bool_)
+        again[1:] = stored[:-1] & (key[1:] == key[:-1]) & (self.holder[at[1:]] == self.holder[at[:-1]])
+        for marks in (self._resets[_DEVICE], self._gaps):
+            again[1:] &= marks.next(at[:-1]) > at[1:]
+        return np.sort(at[stored & ~again])
+
+    @cached_property
+    def _cause(self) -> Ints:
+        """Index in Eviction of why each event took something away."""
+        causes = np.full(self.size, _CAPACITY)
+        for action, cause in _MARK_CAUSE.items():
+            causes[self.action == action] = cause
+        stores = np.flatnonzero(self.action == Action.STORED)
+        for begin, end in zip(self.begin[:-1].tolist(), self.begin[1:].tolist(), strict=True):
+            removed = begin + np.flatnonzero(self.action[begin:end] == Action.REMOVED)
+            stored = self.time[stores[np.searchsorted(stores, begin) : np.searchsorted(stores, end)]]
+            after = np.searchsorted(stored, self.time[removed] - _ALONE_US)
+            nearest = np.append(stored, NEVER)[after]
+            causes[removed[nearest > self.time[removed] + _ALONE_US]] = _EXPIRY
+        return causes
+
+    def _marks(self, *actions: int) -> _Marks:
+        return _Marks(np.flatnonzero(np.isin(self.action, actions)))
+
+
+def with_silent(chains: Chains, events: Events) -> tuple[Events, Ints]:
+    """Events with a holder that tells nothing for each server that has none, and the server of each holder: an index
+    of the chains' servers, or past them for a server that has none of these chains."""
+    told = {server for server, _ in events.holders}
+    silent = [server for server in chains.servers if server not in told]
+    holders = (*events.holders, *((server, 0) for server in silent))
+    names = {server: number for number, server in enumerate(chains.servers)}
+    for server, _ in holders:
+        names.setdefault(server, len(names))
+    joined = np.concatenate([events.joined, np.full(len(silent), NOT_TOLD)])
+    whole = Events(
+        holders,
+        events.time,
+        events.holder,
+        events.tier,
+        events.action,
+        events.content,
+        events.isolation,
+        joined,
+    )
+    return whole, np.array([names[server] for server, _ in holders], np.int64)
+
+
+def _empties(tier: int) -> tuple[Action, ...]:
+    """Marks after which nothing is left on a tier. A server that clears its cache says so of its device only, and what
+    is remote outlives its process."""
+    return {_DEVICE: (Action.CLEARED, Action.RESTART), _HOST: (Action.RESTART,)}.get(tier, ())
+
+
+def _blurs(tier: int) -> tuple[Action, ...]:
+    """Marks after which what was held on a tier may be lost."""
+    return {_DEVICE: (), _HOST: (Action.CLEARED,)}.get(tier, (Action.CLEARED, Action.RESTART))
+
+
+def _never_back(time: Ints, begin: Ints) -> Ints:
+    out = time.copy()
+    for first, last in zip(begin[:-1].tolist(), begin[1:].tolist(), strict=True):
+        np.maximum.accumulate(out[first:last], out=out[first:last])
+    return out

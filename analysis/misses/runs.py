@@ -1,0 +1,113 @@
+"""How much of each prompt its own cache held, and which blocks beyond that had ever been known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.misses.history import History
+from analysis.misses.model import Chains, Flags, Ints
+from analysis.misses.numbering import Numbers, distinct, leading
+from analysis.misses.positions import Positions
+from analysis.misses.residency import Look, Residency
+from analysis.misses.survey import expand
+
+_AT_ONCE = 1 << 20  # blocks
+
+
+class Runs:
+    """Leading runs of blocks, over the histories of the caches."""
+
+    def __init__(
+        self, chains: Chains, numbers: Numbers, residency: Residency, history: History, positions: Positions
+    ) -> None:
+        self.chains, self.numbers, self.residency = chains, numbers, residency
+        self.history, self.positions = history, positions
+        self.lengths = np.diff(chains.offsets)
+
+    def held(self, rows: Ints, place: Ints, own: Ints) -> Ints:
+        """How many leading blocks the cache of each of some requests held for sure. place: of the lookup; own: of the
+        first block stored for it, -1 for none."""
+        run = np.zeros(len(rows), np.int64)
+        known = np.flatnonzero(self.positions.holder[rows] >= 0)
+        ends = np.cumsum(self.lengths[rows[known]])
+        parts = np.searchsorted(ends, np.arange(_AT_ONCE, (ends[-1] if len(ends) else 0) + 1, _AT_ONCE))
+        for part in np.split(known, distinct(parts)):
+            if len(part):
+                run[part] = self._held(rows[part], place[part], own[part])
+        return run
+
+    def _held(self, rows: Ints, place: Ints, own: Ints) -> Ints:
+        begins, ends = self.chains.offsets[rows], self.chains.offsets[rows + 1]
+        which, blocks = expand(begins, ends)
+        key, holder = self.numbers.key[blocks], self.positions.holder[rows]
+        held = self.residency.held(key, holder[which], place[which])
+        offsets = np.cumsum(ends - begins) - (ends - begins)
+
+        # the block that was stored for a request was not on the device by then, whenever it was removed
+        stored = np.flatnonzero((own >= 0) & (self.positions.own_depth[rows] < ends - begins))
+        at = offsets[stored] + self.positions.own_depth[rows[stored]]
+        device, *others = self.residency.tiers
+        there = self.residency.held(key[at], holder[stored], own[stored], [device])
+        held[at] = there | self.residency.held(key[at], holder[stored], place[stored], others)
+        return leading(held, offsets, offsets + (ends - begins))
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """The blocks beyond what each request's own cache held for sure, as far as they had ever been sent or stored.
+
+    begins: (n,) blocks held. ends: (n,) blocks known. row, depth, key: (t,) of each block in between, request by
+    request; offsets: (n + 1,) into these.
+    """
+
+    begins: Ints
+    ends: Ints
+    offsets: Ints
+    row: Ints
+    depth: Ints
+    key: Ints
+
+    def run(self, served: Flags) -> Ints:
+        """How many blocks (n,) of each prompt lead, given which of the t blocks are served."""
+        return self.begins + leading(served, self.offsets[:-1], self.offsets[1:])
+
+
+def beyond(runs: Runs, held: Ints) -> Beyond:
+    """The known blocks beyond `held`, blocks (n,)."""
+    chains, numbers, history = runs.chains, runs.numbers, runs.history
+    row, blocks = expand(chains.offsets[:-1] + held, chains.offsets[1:])
+    content = numbers.content[numbers.key[blocks]]
+    known = history.sent[content] < chains.arrived[row]
+    known |= history.stored[content] <= runs.positions.moment[row]
+    lengths = runs.lengths - held
+    ends = np.cumsum(lengths)
+    ahead = leading(known, ends - lengths, ends)
+    which, at = expand(ends - lengths, ends - lengths + ahead)
+    return Beyond(
+        begins=held,
+        ends=held + ahead,
+        offsets=np.append(0, np.cumsum(ahead)),
+        row=which,
+        depth=blocks[at] - chains.offsets[which],
+        key=numbers.key[blocks[at]],
+    )
+
+
+def own_places(runs: Runs, those: Beyond) -> Ints:
+    """The place (t,) at which each block is looked up in the request's own holder: that of the lookup; of the first one
+    stored for it that of its storing, by which it was gone."""
+    positions, row = runs.positions, those.row
+    stored = (positions.own[row] >= 0) & (positions.own_depth[row] == those.depth)
+    return np.where(stored, positions.own[row], positions.place[row])
+
+
+def own_look(runs: Runs, those: Beyond) -> Look:
+    """What the request's own holder tells of the blocks; nothing where it is not known."""
+    holder, row = runs.positions.holder[those.row], those.row
+    first = runs.history.first(those.key, runs.chains.server[row])
+    place, arrived = own_places(runs, those), runs.chains.arrived[row]
+    look = runs.residency.look(those.key, np.maximum(holder, 0), place, first, arrived)
+    known = holder >= 0
+    return Look(look.held & known, look.maybe & known, look.never & known)

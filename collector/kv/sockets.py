@@ -1,0 +1,48 @@
+"""ZeroMQ sockets of subscribers: bounds, and errors that say what to do."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import zmq
+
+from cachemodel.errors import UserError
+
+QUEUE = 10_000  # messages that may wait in the socket; what is dropped beyond that is replayed
+_MOST_SOCKETS = 8192  # of the process; ZeroMQ's own limit is 1023
+_MAX_MESSAGE = 16 << 20  # bytes of a frame; ZeroMQ drops the connection of who sends more
+
+
+@cache
+def context() -> zmq.Context[zmq.Socket[bytes]]:
+    """What all subscribers share: each context costs threads and files, and ZeroMQ aborts where those run out."""
+    made: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    made.max_sockets = _MOST_SOCKETS
+    return made
+
+
+def open_socket(kind: int, address: str, *, bind: bool) -> zmq.Socket[bytes]:
+    """A socket that listens at, or connects to, an address. Raises UserError where that cannot be."""
+    socket: zmq.Socket[bytes] = context().socket(kind)
+    socket.setsockopt(zmq.RCVHWM, QUEUE)
+    socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is sent to who is not there
+    socket.setsockopt(zmq.IPV6, int("[" in address))
+    try:
+        (socket.bind if bind else socket.connect)(address)
+    except zmq.ZMQError as error:
+        socket.close()
+        raise UserError(_unusable(address, bind, error)) from error
+    return socket
+
+
+def _unusable(address: str, bind: bool, error: zmq.ZMQError) -> str:
+    """What is wrong with an address, and what to do."""
+    said = f"cannot {'listen on' if bind else 'connect to'} {address} for KV events: {zmq.strerror(error.errno or 0)}"
+    if bind and error.errno == zmq.EADDRINUSE:
+        return f"{said}; give each server a port of its own, or let hitmap connect (--kv-connect)"
+    hint = "--kv-connect" if bind else "--kv-bind"
+    return (
+        f"{said}; should it be the other way round ({hint}), or another address, as in tcp://127.0.0.1:5557?"
+    )

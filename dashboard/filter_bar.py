@@ -1,0 +1,119 @@
+"""The filters in the sidebar. The address says what is chosen, and changes with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import streamlit as st
+
+from analysis.choices import Choices
+from dashboard.filters import Filters, from_query, problem_of_times
+from dashboard.text import plain
+
+RANGES = {
+    "Last 15 minutes": ("-15m", "now"),
+    "Last hour": ("-1h", "now"),
+    "Last 6 hours": ("-6h", "now"),
+    "Last 24 hours": ("-24h", "now"),
+    "Last 7 days": ("-7d", "now"),
+}
+CUSTOM = "From … to …"
+ALL = ""
+BY = ("server", "model", "template", "isolation")
+_STATE, _ADDRESS = "filters", "filters.address"
+_WIDGET = "filter."
+
+
+def chosen() -> Filters:
+    """What the address asks for; says so on the page where it asks for what cannot be."""
+    address = {name: st.query_params.get_all(name) for name in st.query_params}
+    state = st.session_state
+    # Another address than the one we wrote: the first run, a link that was pasted, back and forward. None at all is a
+    # change of page, which keeps the filters.
+    if _STATE not in state or (address and address != state.get(_ADDRESS)):
+        state[_STATE], problems = from_query(address, datetime.now(UTC))
+        for name in [name for name in state if str(name).startswith(_WIDGET)]:
+            del state[name]
+        for problem in problems:
+            st.warning(plain(problem), icon=":material/link_off:")
+    filters: Filters = state[_STATE]
+    return filters
+
+
+def set_filters(**changes: object) -> None:
+    """Show something else from now on; the address follows. For callbacks, and before widgets are drawn."""
+    state = st.session_state
+    state[_STATE] = dataclasses.replace(state[_STATE], **changes)
+    for name in changes:
+        for key in (_WIDGET + name, _WIDGET + "range") if name in ("begin", "end") else (_WIDGET + name,):
+            state.pop(key, None)
+
+
+def write_address() -> None:
+    """Make the address say what is shown."""
+    query = st.session_state[_STATE].query()
+    if {name: st.query_params.get_all(name) for name in st.query_params} != query:
+        st.query_params.from_dict(query)
+    st.session_state[_ADDRESS] = query
+
+
+def bar(choices: Choices) -> Filters:
+    """Draw the filters and return what is chosen now."""
+    filters = chosen()
+    with st.sidebar:
+        st.markdown("**hitmap**")
+        changes = _times(filters, choices)
+        changes["server"] = _one("Server", "server", filters.server, choices.servers)
+        changes["model"] = _one("Model", "model", filters.model, choices.models)
+        changes["where"] = tuple(
+            widget(
+                st.multiselect,
+                "where",
+                list(filters.where),
+                label="Labels and conditions",
+                options=list(dict.fromkeys([*filters.where, *choices.conditions])),
+                accept_new_options=True,
+                placeholder="phase=control",
+                help="All of them must hold. Choose a label's value or type a condition: `phase=control`, "
+                "`tenant!=internal`, `prompt_tokens>1000`; `*` stands for any characters.",
+            )
+        )
+        options = list(dict.fromkeys([*BY, *choices.labels, filters.by]))
+        changes["by"] = widget(st.selectbox, "by", filters.by, label="Group by", options=options)
+    filters = dataclasses.replace(filters, **changes)  # type: ignore[arg-type]
+    st.session_state[_STATE] = filters
+    write_address()
+    return filters
+
+
+def _times(filters: Filters, choices: Choices) -> dict[str, object]:
+    now = (filters.begin, filters.end)
+    preset = next((name for name, times in RANGES.items() if times == now), CUSTOM)
+    options = [*RANGES, CUSTOM]
+    picked = widget(st.selectbox, "range", preset, label="Time range", options=options)
+    if picked != CUSTOM:
+        for name in ("begin", "end"):
+            st.session_state.pop(_WIDGET + name, None)
+        return {"begin": RANGES[picked][0], "end": RANGES[picked][1]}
+    begin = widget(st.text_input, "begin", filters.begin, label="From", help="`-2h`, or a time, UTC")
+    end = widget(st.text_input, "end", filters.end, label="To", help="`now`, `-1h`, or a time, UTC")
+    if problem := problem_of_times(begin, end, datetime.now(UTC)):
+        st.error(plain(problem))
+        return {}
+    return {"begin": begin, "end": end}
+
+
+def _one(label: str, name: str, value: str, options: list[str]) -> object:
+    known = list(dict.fromkeys([ALL, *options, value]))
+    return widget(st.selectbox, name, value, label=label, options=known, format_func=lambda v: v or "all")
+
+
+def widget(kind: Callable[..., Any], name: str, value: object, **arguments: object) -> Any:
+    """A widget whose value is the filter's until somebody changes it."""
+    key = _WIDGET + name
+    if key not in st.session_state:
+        st.session_state[key] = value
+    return kind(key=key, **arguments)

@@ -1,0 +1,70 @@
+"""Serves the pages on loopback until interrupted, in this process: nothing is left behind when it ends."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from cachemodel.errors import UserError
+from dashboard.source import Opener, use
+
+HOST = "127.0.0.1"
+SCRIPT = Path(__file__).with_name("app.py")
+
+
+def listen(port: int) -> socket.socket:
+    """A listening socket on loopback, 0 for any free port; raises UserError when the port is taken."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+        listening.listen(64)
+    except OSError as error:
+        listening.close()
+        what = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
+        raise UserError(f"port {port} {what}; choose another with --port, 0 for any free one") from None
+    return listening
+
+
+def serve(listening: socket.socket, opener: Opener, ready: Callable[[str], None]) -> None:
+    """Serve on `listening` until SIGINT or SIGTERM. ready: called with the address once pages can be loaded."""
+    # The settings that count stand in .streamlit/config.toml; a stray variable must not switch statistics on.
+    for name in [name for name in os.environ if name.startswith("STREAMLIT_")]:
+        del os.environ[name]
+    import streamlit
+    import uvicorn
+    from starlette.middleware import Middleware
+
+    from dashboard.guard import Guard
+
+    use(opener)
+    address = f"http://{HOST}:{listening.getsockname()[1]}"
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                ready(address)
+
+    app = streamlit.App(SCRIPT, middleware=[Middleware(Guard)], on_script_error=_tell)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn stops first and raises them again, for us
+        signal.signal(number, lambda *_: sys.exit(0))
+    Server(config).run(sockets=[listening])
+
+
+def _tell(error: Exception) -> bool:
+    """A fault of ours: its traceback belongs on the terminal, not into the page."""
+    traceback.print_exception(error)
+    import streamlit
+
+    streamlit.error("Something in hitmap failed; the terminal it runs in says what. Please report it.")
+    return True

@@ -1,0 +1,83 @@
+"""What to do where there is nothing to show: which command, which flag."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import streamlit as st
+
+from analysis.choices import Choices
+from analysis.misses.report_model import MissReport
+from dashboard.filter_bar import set_filters
+from dashboard.filters import Filters
+from dashboard.text import plain
+
+KV_EVENTS = """--kv-events-config '{"enable_kv_cache_events": true, "publisher": "zmq"}'"""
+
+
+def nothing_at_all() -> None:
+    """The store is empty."""
+    st.info("The store has no requests and no KV events yet. Watch a server, or see it work on one of ours:")
+    st.code("hitmap attach http://127.0.0.1:8000 --log requests.jsonl\nhitmap demo", language=None)
+
+
+def nothing_in(filters: Filters, choices: Choices) -> None:
+    """There is something, but not what the filters ask for."""
+    st.info(f"Nothing matches {plain(filters.selection)}.")
+    elsewhere(choices)
+
+
+def elsewhere(choices: Choices) -> None:
+    """Where there is something, and a button that goes there."""
+    if choices.begin is None or choices.end is None:
+        return
+    begin = choices.begin.replace(microsecond=0)
+    end = choices.end.replace(microsecond=0) + timedelta(seconds=1)
+    servers = plain(", ".join(choices.servers))
+    st.caption(f"The store has {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC, of {servers}.")
+    st.button(
+        "Show all there is",
+        type="primary",
+        on_click=lambda: set_filters(
+            begin=begin.isoformat(), end=end.isoformat(), server="", model="", where=()
+        ),
+    )
+
+
+def no_prompts() -> None:
+    """The ladder cannot begin."""
+    st.info(
+        "No prompts are known of these requests, so no cause can be told. Let hitmap read the log of requests, with "
+        "the model's tokenizer; no text is kept unless asked:"
+    )
+    st.code("hitmap attach URL --log requests.jsonl --tokenizer FOLDER", language=None)
+
+
+def no_events() -> None:
+    """Nothing tells what the caches held."""
+    st.info(
+        "No KV events in this range: what was evicted, held elsewhere and reachable cannot be told. vLLM publishes "
+        "them with the flag below; `hitmap attach URL --check` names the one of your server:"
+    )
+    st.code(KV_EVENTS, language=None)
+
+
+def unknown(report: MissReport) -> None:
+    """What would tell the tokens that have no cause."""
+    if not report.total.parts.get("unknown") and not report.unknown_needs:
+        return
+    st.subheader("Unknown, and what would tell", anchor=False)
+    st.caption(f"{report.total.parts.get('unknown', 0):,} computed tokens have no cause.")
+    for need in report.unknown_needs:
+        st.markdown(f"- {plain(need)}")
+
+
+def next_steps(report: MissReport) -> None:
+    """Commands and fixes worth trying."""
+    if report.next_steps:
+        st.subheader("What to do next", anchor=False)
+    for step in report.next_steps:
+        if step.startswith("hitmap "):
+            st.code(step, language=None)
+        else:
+            st.markdown(f"- {plain(step)}")

@@ -1,0 +1,233 @@
+"""`hitmap canary`: measure what a server's telemetry does not say, by requests of its own within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from cachemodel.errors import UsageError, UserError
+from collector.canary import (
+    DEFAULT,
+    MEASURES,
+    Budget,
+    HttpTransport,
+    Options,
+    Report,
+    rehearse,
+    run,
+)
+from collector.canary.budget import Ledger
+from collector.canary.finding import store as keep
+from collector.canary.run import Progress as Told
+from hitmap.commands._canary_view import print_rehearsal, print_report
+from hitmap.commands._store_option import open_client, store_option
+from hitmap.commands.attach import server_names
+
+if TYPE_CHECKING:
+    from clickhouse_connect.driver.client import Client
+
+_UNLIMITED = 10**12
+_KNOWN = "SELECT server, facts FROM servers WHERE url = {url:String} ORDER BY time DESC LIMIT 1"
+_BUDGET = Budget()
+_OPTIONS = Options()
+
+
+@click.command()
+@click.argument("server", metavar="[NAME=]URL")
+@click.option(
+    "--measure",
+    default=",".join(DEFAULT),
+    show_default=True,
+    metavar="NAME,...",
+    help=f"What to measure: {', '.join(MEASURES)}; all.",
+)
+@click.option(
+    "--max-requests", default=_BUDGET.requests, show_default=True, type=click.IntRange(1, _UNLIMITED)
+)
+@click.option(
+    "--max-tokens",
+    default=_BUDGET.tokens,
+    show_default=True,
+    type=click.IntRange(1, _UNLIMITED),
+    help="Of prompts and answers together.",
+)
+@click.option(
+    "--max-seconds", default=_BUDGET.seconds, show_default=True, type=click.FloatRange(1, 86400 * 7)
+)
+@click.option(
+    "--rate",
+    default=_BUDGET.rate,
+    show_default=True,
+    type=click.FloatRange(0.001, 1000),
+    help="Requests a second at most.",
+)
+@click.option(
+    "--price",
+    type=click.FloatRange(0),
+    metavar="AMOUNT",
+    help="Of a million tokens; what the run costs is shown then.",
+)
+@click.option(
+    "--longest",
+    default=_OPTIONS.longest,
+    show_default=True,
+    type=click.IntRange(64, 1 << 20),
+    help="Tokens of the longest prompt. Hosted APIs reuse nothing below 1,024 or so.",
+)
+@click.option(
+    "--device-tokens",
+    type=click.IntRange(1),
+    help="For tiers: how many tokens of KV the device holds. Default: as the attached server says, else found out.",
+)
+@click.option(
+    "--lifetime",
+    metavar="S,...",
+    help="For lifetime: look for an entry after these seconds. Default: 60.",
+)
+@click.option(
+    "--repeats",
+    default=_OPTIONS.repeats,
+    show_default=True,
+    type=click.IntRange(2, 1000),
+    help="For replicas: how often each prompt is sent.",
+)
+@click.option("--model", default="", help="Ask for this model. Default: the server's first.")
+@click.option("--api-key", envvar="HITMAP_API_KEY", default="", help="Bearer token (or $HITMAP_API_KEY).")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent and what it costs, and send nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+@click.option("--no-store", is_flag=True, help="Only print what is found.")
+@store_option
+def command(
+    server: str,
+    measure: str,
+    max_requests: int,
+    max_tokens: int,
+    max_seconds: float,
+    rate: float,
+    price: float | None,
+    longest: int,
+    device_tokens: int | None,
+    lifetime: str | None,
+    repeats: int,
+    model: str,
+    api_key: str,
+    dry_run: bool,
+    as_json: bool,
+    no_store: bool,
+    store: str | None,
+) -> None:
+    """Measure the server at URL by requests of hitmap's own: what its telemetry does not say.
+
+    \b
+      prefill     milliseconds a prompt token takes to compute
+      alignment   the units in which the cache serves what it holds
+      salt        whether cache_salt keeps callers apart
+      replicas    how many caches are behind the address, and how often a prompt meets its own
+      lifetime    how long an entry is kept
+      tiers       what pushes an entry off the device, and how long it takes to load it back
+
+    \b
+      hitmap canary http://127.0.0.1:8000 --dry-run
+      hitmap canary http://127.0.0.1:8000 --measure tiers --max-tokens 2000000
+      hitmap canary https://api.example.com --model m --measure lifetime --lifetime 60,240 --price 0.5
+
+    Works on any OpenAI-compatible server or hosted API, without a flag. Prompts are random, so that nobody's entries
+    are used; requests carry `hitmap-canary` in their X-Request-Id and `user` and are not counted as traffic. No request
+    is sent that could exceed the budget. Results are stored as findings. Exit code 1 if nothing could be told.
+    """
+    ((name, url),) = server_names([server]).items()
+    measures = _measures(measure)
+    if lifetime is not None and "lifetime" not in measures:
+        raise UsageError("--lifetime goes with --measure lifetime")
+    options = Options(longest, device_tokens, _seconds(lifetime), repeats)
+    budget = Budget(max_requests, max_tokens, max_seconds, rate, price)
+    if dry_run:
+        print_rehearsal(url, rehearse(measures, options, budget, model), budget, as_json)
+        return
+    with ExitStack() as stack:
+        client = None if no_store else stack.enter_context(open_client(store))
+        if client is not None:
+            known, facts = _known(client, url)
+            if known and name == url.partition("://")[2]:
+                name = known
+            if device_tokens is None:
+                options = Options(longest, _device_tokens(facts), options.waits_s, repeats)
+        transport = HttpTransport(url, api_key)
+        stack.callback(transport.close)
+        told = stack.enter_context(_bar(rehearse(measures, options, budget, model), as_json))
+        report = run(transport, url, measures, options, budget, model=model, progress=told)
+        if client is not None:
+            keep(client, report.time, report.run, name, report.findings)
+    print_report(name, report, budget, as_json, stored=client is not None)
+    if report.interrupted:
+        raise click.Abort
+    if all(found.value is None and found.low is None for found in report.findings):
+        raise UserError("nothing could be told; each line says why")
+
+
+def _measures(typed: str) -> list[str]:
+    """The measurements asked for, in the order in which they are taken."""
+    names = [name.strip() for name in typed.split(",") if name.strip()]
+    if names == ["all"]:
+        return list(MEASURES)
+    if wrong := [name for name in names if name not in MEASURES]:
+        raise UsageError(f"--measure {wrong[0]}: there are {', '.join(MEASURES)} and all")
+    if not names:
+        raise UsageError(f"--measure: say one of {', '.join(MEASURES)}")
+    return [name for name in MEASURES if name in names]
+
+
+def _seconds(typed: str | None) -> tuple[float, ...]:
+    if typed is None:
+        return tuple(_OPTIONS.waits_s)
+    try:
+        waits = tuple(float(text) for text in typed.split(","))
+    except ValueError:
+        waits = ()
+    if not waits or not all(0 < wait_s < 1e7 for wait_s in waits):
+        raise UsageError(f"--lifetime {typed}: write seconds, as in 60,300")
+    return waits
+
+
+def _known(client: Client, url: str) -> tuple[str, Mapping[str, str]]:
+    """The name under which a server was attached, and what it said of its cache."""
+    rows = client.query(_KNOWN, parameters={"url": url}).result_rows
+    return (str(rows[0][0]), dict(rows[0][1])) if rows else ("", {})
+
+
+def _device_tokens(facts: Mapping[str, str]) -> int | None:
+    """How much KV the device holds, where the server said so in its own words."""
+
+    def number(name: str) -> int:
+        text = facts.get(name, "")
+        return int(text) if text.isdecimal() else 0
+
+    blocks = number("num_gpu_blocks") or number("device_blocks")
+    return (
+        number("kv_cache_size_tokens")
+        or number("max_total_num_tokens")
+        or blocks * number("block_size")
+        or None
+    )
+
+
+@contextmanager
+def _bar(expected: Report, as_json: bool) -> Iterator[Told]:
+    """A bar on stderr over the requests that a rehearsal sent. On a terminal only."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
+    console = Console(stderr=True, highlight=False)
+    with Progress(
+        *columns, console=console, transient=True, disable=as_json or not console.is_terminal
+    ) as bar:
+        task = bar.add_task("asking", total=expected.requests, told="")
+
+        def told(measure: str, ledger: Ledger) -> None:
+            spent = f"{ledger.requests:,} requests, {ledger.tokens:,} tokens"
+            bar.update(task, description=measure, completed=ledger.requests, told=spent)
+
+        yield told

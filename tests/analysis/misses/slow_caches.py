@@ -1,0 +1,121 @@
+"""What caches held, in plain Python: every history is read from its beginning."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from analysis.misses.model import NOT_TOLD, Action, Chains, Events, Sent
+
+FOREVER = 1 << 62
+Key = tuple[int, int]
+
+
+class Row(NamedTuple):
+    time: int
+    action: int
+    tier: int
+    key: Key
+
+
+class Block(NamedTuple):
+    held: bool
+    maybe: bool
+    never: bool
+
+
+class SlowCaches:
+    """All ranks of requests are told, or their servers have one."""
+
+    def __init__(self, chains: Chains, events: Events, sent: Sent) -> None:
+        self.c = chains
+        self.holders = [*events.holders]
+        self.joined = [FOREVER if at == NOT_TOLD else int(at) for at in events.joined]
+        for server in chains.servers:
+            if server not in {name for name, _ in self.holders}:
+                self.holders.append((server, 0))
+                self.joined.append(FOREVER)
+        self.rows: list[list[Row]] = [[] for _ in self.holders]
+        for at in range(len(events.time)):
+            key = (int(events.content[at]), int(events.isolation[at]))
+            row = Row(int(events.time[at]), int(events.action[at]), int(events.tier[at]), key)
+            self.rows[events.holder[at]].append(row)
+        self.words = [
+            [
+                (int(content), int(chains.isolation[i]))
+                for content in chains.blocks[chains.offsets[i] : chains.offsets[i + 1]]
+            ]
+            for i in range(chains.n)
+        ]
+        self.parent = {
+            word[d][0]: (word[d - 1][0] if d else None) for word in self.words for d in range(len(word))
+        }
+        self.first: dict[tuple[Key, str], int] = {}
+        self.sent: dict[int, int] = {}
+        for i, word in enumerate(self.words):
+            for key in word:
+                self._told(key, chains.servers[chains.server[i]], int(chains.arrived[i]))
+        for at in range(len(sent.hash)):
+            key = (int(sent.hash[at]), int(sent.isolation[at]))
+            self._told(key, chains.servers[sent.server[at]], int(sent.first[at]))
+        self.stored: dict[int, int] = {}
+        for row in (row for rows in self.rows for row in rows if row.action == Action.STORED):
+            self.stored[row.key[0]] = min(row.time, self.stored.get(row.key[0], FOREVER))
+        self.holder = [self._holder(i) for i in range(chains.n)]
+
+    def _told(self, key: Key, server: str, time: int) -> None:
+        self.first[key, server] = min(time, self.first.get((key, server), FOREVER))
+        self.sent[key[0]] = min(time, self.sent.get(key[0], FOREVER))
+
+    def _holder(self, i: int) -> int:
+        if self.c.holder[i] >= 0:
+            return int(self.c.holder[i])
+        name = self.c.servers[self.c.server[i]]
+        (only,) = [h for h, (server, _) in enumerate(self.holders) if server == name]
+        return only
+
+    def block(
+        self, key: Key, holder: int, place: int, arrived: int, tiers: tuple[int, ...] = (0, 1, 2)
+    ) -> Block:
+        """What is known of a block just before an event of a holder."""
+        rows, server = self.rows[holder][:place], self.holders[holder][0]
+        first = self.first.get((key, server), FOREVER)
+        gaps = [self.joined[holder], *(row.time for row in rows if row.action == Action.GAP)]
+        held = maybe = False
+        for tier in tiers:
+            told = tier == 0 or any(r.tier == tier and r.action <= Action.REMOVED for r in self.rows[holder])
+            there, sure, open_ = False, True, self.joined[holder] if told else None
+            for row in rows:
+                if row.action <= Action.REMOVED:
+                    if row.tier == tier and row.key == key:
+                        there, sure, open_ = row.action == Action.STORED, True, None
+                elif row.action == Action.GAP:
+                    sure, open_ = False, row.time if told else None
+                elif tier == 0 or (tier == 1 and row.action == Action.RESTART):
+                    there, sure, open_ = False, True, None
+                else:
+                    sure = False
+            held |= there and sure
+            maybe |= there or (open_ is not None and first < min(open_, arrived))
+        seen = any(row.key == key and row.action <= Action.REMOVED for row in rows)
+        return Block(held, maybe or held, not seen and first < arrived and first >= gaps[-1])
+
+    def place_of(self, holder: int, time: int) -> int:
+        return sum(row.time <= time for row in self.rows[holder])
+
+    def ended(self, key: Key, holder: int, place: int) -> tuple[int, int] | None:
+        rows, best = self.rows[holder], (-1, 0)
+        for tier in range(3):
+            there, end = False, None
+            for at, row in enumerate(rows[:place]):
+                if row.action <= Action.REMOVED and row.key == key and row.tier == tier:
+                    there = row.action == Action.STORED
+                    near = [
+                        r for r in rows if r.action == Action.STORED and abs(r.time - row.time) <= 1_000_000
+                    ]
+                    end = None if there else (at, 0 if near else 1)
+                empties = {0: (Action.CLEARED, Action.RESTART), 1: (Action.RESTART,), 2: ()}[tier]
+                if there and row.action in empties:
+                    there, end = False, (at, 2 if row.action == Action.CLEARED else 3)
+            if end and end[0] > best[0]:
+                best = end
+        return (rows[best[0]].time, best[1]) if best[0] >= 0 else None

@@ -1,0 +1,111 @@
+"""A miss report and an explanation with known figures and hostile names, and a process that serves them.
+
+`python -m tests.dashboard.made ARGUMENTS` is `hitmap ARGUMENTS`, with these answers in place of analysis' own: the way
+from a report to pixels is tried apart from the way to a report.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from datetime import UTC, datetime, timedelta
+
+from analysis.misses.report_model import (
+    CeilingLine,
+    EventsLine,
+    Explanation,
+    MissLine,
+    MissReport,
+    TokenRun,
+)
+from analysis.selection import parse_set
+from cachemodel.errors import UserError
+
+START = datetime(2026, 11, 29, 12, tzinfo=UTC)
+HOSTILE = "<script>window.hit=1</script> **bold** [x](javascript:1) :smile: $e^1$ www.example.com"
+PARTS = {
+    "device": 600_000,
+    "host": 100_000,
+    "evicted/capacity": 120_000,
+    "changed": 150_000,
+    "cold": 25_000,
+    "unknown": 5_000,
+}
+
+
+def line(key: str, scale: float, begin: str = "") -> MissLine:
+    parts = {name: round(count * scale) for name, count in PARTS.items()}
+    return MissLine(key, round(500 * scale), round(490 * scale), sum(parts.values()), parts, 1_234, begin)
+
+
+def build(client: object, selection: str, *, by: str = "server", now: datetime | None = None) -> MissReport:
+    """As analysis.misses.report.build: with as many tokens more as the selection has conditions."""
+    chosen = parse_set(selection, now=now or START, labels=["phase"], prefix="m")
+    scale = 1.0 + chosen.condition.count(" AND ")
+    if "phase" in chosen.texts and "nothing" in chosen.name:
+        raise UserError("no request matches <b>nothing</b>")
+    times = [START + timedelta(minutes=i) for i in (0, 1, 2, 3, 10, 11)]
+    return MissReport(
+        name=selection,
+        by=by,
+        begin=times[0].isoformat(),
+        end=times[-1].isoformat(),
+        sampled=1,
+        derived=3,
+        history_begin=START.isoformat(),
+        total=line("all", scale),
+        lines=[
+            line("vllm-a", scale * 0.6),
+            line(HOSTILE, scale * 0.3),
+            line("vllm-with-a-long-name-eu-west-1", scale * 0.1),
+        ],
+        trend=[line("", scale / 6, time.isoformat()) for time in times],
+        ceilings=[
+            CeilingLine("vllm-a", 16, 0, 100, 600_000, 400_000, 520_000, 450_000),
+            CeilingLine(HOSTILE, 2144, 1, 40, 300_000, 100_000, 280_000, 200_000),
+        ],
+        events_alone=[
+            EventsLine(
+                "vllm-a",
+                t.isoformat(),
+                (t + timedelta(minutes=1)).isoformat(),
+                9_000,
+                {"cold": 4_000, "changed": 5_000},
+            )
+            for t in times
+        ],
+        unknown_needs=[f"3,000 tokens: the prompts of {HOSTILE}"],
+        warnings=[f"{HOSTILE} tells no cached tokens"],
+        next_steps=["changed: move what changes", "hitmap explain r1"],
+        answer=f"Most of it was served; the rest is {HOSTILE}.",
+        events_since=START.isoformat(),
+    )
+
+
+def explain(client: object, request_id: str, server: str = "") -> Explanation:
+    """As analysis.misses.explain.explain: knows one request."""
+    if request_id not in ("r1", HOSTILE):
+        raise UserError(f"no request {request_id!r}")
+    runs = [
+        TokenRun(0, 320, "device", "held since 12:00:01", "You are a helpful assistant."),
+        TokenRun(320, 400, "evicted/capacity", f"evicted 12:05:31 to make room, by {HOSTILE}", HOSTILE),
+        TokenRun(400, 410, "cold", "never sent before"),
+    ]
+    return Explanation(
+        request_id, server or "vllm-a", "m", START.isoformat(), 410, 320, False, "server", 16,
+        "hits come in units of 16 tokens", runs, {"queue": 1.5, "prefill": 20.25}, None, [f"a note on {HOSTILE}"],
+    )  # fmt: skip
+
+
+def _install() -> None:
+    for name, function in (("report", build), ("explain", explain)):
+        module = types.ModuleType(f"analysis.misses.{name}")
+        setattr(module, function.__name__, function)
+        sys.modules[module.__name__] = module
+
+
+if __name__ == "__main__":
+    _install()
+    from hitmap.cli import main
+
+    main()

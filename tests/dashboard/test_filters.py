@@ -1,0 +1,69 @@
+"""Filters and addresses: what is shown can be sent as a link, and a broken link says what is wrong with it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import parse_qs, urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.selection import parse_set
+from dashboard.filters import LONGEST, Filters, from_query
+
+NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
+texts = st.text(min_size=1, max_size=40).filter(lambda text: text.strip())
+times = st.sampled_from([("-1h", "now"), ("-7d", "-15m"), ("2026-11-29T10:00", "2026-11-29T11:00:00+00:00")])
+
+
+@given(
+    times,
+    st.tuples(texts, texts, texts),
+    st.lists(texts, unique=True, max_size=5),
+    st.sampled_from(["share", "tokens"]),
+)
+def test_an_address_shows_somebody_else_the_same(
+    span: tuple[str, str], names: tuple[str, str, str], where: list[str], unit: str
+) -> None:
+    filters = Filters(
+        *span, names[0], names[1], tuple(where), names[2], unit, request=names[0], request_server=names[1]
+    )
+    carried = parse_qs(urlencode(filters.query(), doseq=True), keep_blank_values=True)
+    assert from_query(carried, NOW) == (filters, [])
+
+
+def test_times_always_stand_in_the_address() -> None:
+    assert Filters().query() == {"from": ["-1h"], "to": ["now"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"from": ["yesterday"]}, "'yesterday' is no time; write now, -2h or"),
+        ({"from": ["now"], "to": ["-1h"]}, "ends before it begins"),
+        ({"from": ["-99999999d"]}, "longer than anything is kept"),
+        ({"unit": ["miles"]}, "it is share or tokens"),
+        ({"colour": ["red"]}, "colour=, which means nothing here"),
+        ({"server": ["x" * (LONGEST + 1)]}, "server= in the address is too long"),
+        ({"where": ["y" * (LONGEST + 1)]}, "where= in the address is too long"),
+    ],
+)
+def test_what_cannot_be_is_named_and_replaced(query: dict[str, list[str]], words: str) -> None:
+    filters, problems = from_query(query, NOW)
+    assert filters == Filters()
+    assert len(problems) == 1
+    assert words in problems[0]
+
+
+@given(st.dictionaries(st.text(max_size=12), st.lists(st.text(max_size=30), max_size=3), max_size=4))
+def test_no_address_breaks_it(query: dict[str, list[str]]) -> None:
+    filters, _ = from_query(query, NOW)
+    assert from_query(filters.query(), NOW) == (filters, [])
+
+
+def test_filters_are_the_selection_of_the_command_line() -> None:
+    filters = Filters("-2h", "now", "vllm-a", "org/model,v2", ("phase=warm", "prompt_tokens>100"))
+    selection = parse_set(filters.selection, now=NOW, labels=["phase"], prefix="a")
+    assert list(selection.parameters.values())[2:] == ["vllm-a", "org/model%v2", "phase", "warm", 100.0]
+    assert selection.texts == ("server", "model", "phase")
