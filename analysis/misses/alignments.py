@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from analysis.alignment import fit
-from analysis.misses.model import Chains, Ints
+from analysis.alignment import fit, proven
+from analysis.misses.ladder import climb
+from analysis.misses.model import Chains, Events, Ints, Ladder, Sent
 from cachemodel.alignment import Alignment
 from cachemodel.alignment_fit import Fit
+
+BY_CANARIES = "measured by canaries"
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,35 @@ def laws(chains: Chains, measured: Mapping[str, Alignment], pairs: tuple[Ints, I
         prompt, cached = pairs or (chains.prompt[usable], chains.cached[usable])
         fits[server] = found = fit(prompt, cached, None, block)
         if server in measured:
-            alignments[server], told[server] = measured[server], "measured by canaries"
+            alignments[server], told[server] = measured[server], BY_CANARIES
         elif found and (law := _taken(found, block)):
             alignments[server], told[server] = law, f"fitted from {found.pairs:,} requests with usage"
         else:
             told[server] = "taken from its block size"
     return Laws(alignments, fits, told)
+
+
+def climb_by_laws(
+    chains: Chains, events: Events, blocks_sent: Sent, pieces_sent: Sent, known: Laws
+) -> tuple[Ladder, Laws]:
+    """Climb, and once more where what was held proves another law than usage alone: a unit that is dropped at the end
+    of every match looks like shorter matches until it is known how long they were. Laws of canaries stand."""
+    ladder = climb(chains, events, blocks_sent, pieces_sent, known.alignments)
+    better = {
+        server: found
+        for server, found in proven(chains, ladder).items()
+        if known.told.get(server) != BY_CANARIES
+    }
+    if not better:
+        return ladder, known
+    known = replace(
+        known,
+        alignments=known.alignments | {server: found.alignment for server, found in better.items()},
+        fits={**known.fits, **better},
+        told=known.told
+        | {server: f"proven by {found.hits:,} hits and what was held" for server, found in better.items()},
+    )
+    return climb(chains, events, blocks_sent, pieces_sent, known.alignments), known
 
 
 def _taken(found: Fit, block: int) -> Alignment | None:

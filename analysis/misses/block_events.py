@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from analysis.misses.columns import Columns, at
+from analysis.misses.columns import Columns, at, hours
 from analysis.misses.fleets import Fleets
 from analysis.misses.model import NOT_TOLD, Action, Chains, Events, Hashes, Ints
 
@@ -16,7 +16,7 @@ TIER_CODE = "multiIf(tier = 'host', 1, tier = 'remote', 2, 0)"  # a medium that 
 AFTER_US = 60_000_000  # how long after the last request's end what it stored may be told of
 ACTION_CODE = "toInt64(action)"  # the columns number them as Action does
 _IN_FLIGHT_US = 60_000_000  # a request may run so long where nothing tells its first token
-_MOST_SECONDS = 2000  # named one by one
+_MOST_SECONDS = 500  # named one by one
 _FULL = ("full_attention", "mla_attention", "sink_full_attention")
 _SHORTEST_WINDOW = (
     32  # tokens; group numbers from here on are attention windows, as TensorRT-LLM numbers them
@@ -155,14 +155,18 @@ def _stores_beside(told: Columns) -> str:
     seconds = np.unique(told.ints("us")[removed] // 1_000_000)
     if not len(seconds):
         return ""
-    near = np.unique(np.concatenate([seconds - 1, seconds, seconds + 1]))
-    if len(near) > _MOST_SECONDS:
-        return f"time >= toDateTime({near[0]}) AND time < toDateTime({near[-1] + 1})"
-    hours = ", ".join(
-        f"toStartOfHour(toDateTime({hour * 3600}))" for hour in np.unique(near // 3600).tolist()
-    )
-    listed = ", ".join(map(str, near.tolist()))
-    return f"toStartOfHour(time) IN ({hours}) AND toUnixTimestamp(time) IN ({listed})"
+    begins = np.unique(np.concatenate([seconds - 1, seconds, seconds + 1]))
+    if len(begins) > _MOST_SECONDS:
+        return _during(int(begins[0]), int(begins[-1]) + 1)
+    breaks = np.flatnonzero(np.diff(begins) > 1) + 1
+    runs = np.split(begins, breaks)
+    of_runs = " OR ".join(_during(int(run[0]), int(run[-1]) + 1) for run in runs)
+    first, last = int(begins[0]), int(begins[-1])
+    return f"{hours(first * 1_000_000, last * 1_000_000)} AND ({of_runs})"
+
+
+def _during(first: int, end: int) -> str:
+    return f"time >= toDateTime64({first}, 6) AND time < toDateTime64({end}, 6)"
 
 
 def _rows(

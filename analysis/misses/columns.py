@@ -39,6 +39,13 @@ class Columns:
     def __init__(self, client: Client, sql: str, parameters: Mapping[str, object]) -> None:
         self._table = client.query_arrow(sql, parameters=dict(parameters), use_strings=True)
 
+    def with_ints(self, name: str, values: Ints) -> Columns:
+        """The same with other values in a column."""
+        changed = copy(self)
+        place = self._table.column_names.index(name)
+        changed._table = self._table.set_column(place, name, [values])
+        return changed
+
     def reversed(self) -> Columns:
         """The same from the last row to the first."""
         turned = copy(self)

@@ -146,11 +146,10 @@ def complete(
         sources.append(span_chains(client, scope.chosen, parameters))
     asked, chains, unsized = assemble(told, sources, known, keep)
     contents, pieces_of = scope.contents(chains, known, spans), scope.pieces(chains, known)
-    (events, holder), blocks, pieces, history = together(
+    (events, holder), blocks, pieces = together(
         lambda: read_events(client, contents, parameters, known, chains),
         lambda: blocks_sent(client, contents, parameters, known),
         lambda: pieces_sent(client, pieces_of, parameters, known),
-        lambda: _history_begin(client),
     )
     return Reading(
         name="",
@@ -159,7 +158,7 @@ def complete(
         sampled=1,
         begin=int(chains.arrived.min(initial=0)),
         end=int(chains.arrived.max(initial=0)),
-        history_begin=history,
+        history_begin=int(told.ints("history").max(initial=0)) or NOT_TOLD,
         fleets=known,
         asked=asked,
         chains=replace(chains, holder=holder[chains.server]),
@@ -233,7 +232,8 @@ def requests_sql(scope: Scope, group: str = "''", tail: str = "ORDER BY time, re
                ifNull({scope.picked}, 0) AS picked, toString({group}) AS grouped, {told},
                ifNull(frontend_us, 0) + ifNull(queue_us, 0) AS waited,
                ifNull(coalesce(ttft_us, client_ttft_us), -1) AS ttft, ifNull(e2e_us, -1) AS e2e,
-               dialect = 'engine' AS spans_tell
+               dialect = 'engine' AS spans_tell,
+               (SELECT toUnixTimestamp64Micro(min(time)) FROM request_chains) AS history
         FROM requests
         WHERE {scope.condition}
         {tail}"""
@@ -251,10 +251,3 @@ def _chains_sql(scope: Scope) -> str:
         WHERE {scope.chains}
         ORDER BY {truest}
         LIMIT 1 BY server, request_id"""
-
-
-def _history_begin(client: Client) -> int:
-    count, begin = client.query(
-        "SELECT count(), toUnixTimestamp64Micro(min(time)) FROM request_chains"
-    ).result_rows[0]
-    return int(begin) if count else NOT_TOLD

@@ -9,14 +9,14 @@ import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.misses import words
-from analysis.misses.alignments import Laws, laws, measured
+from analysis.misses.across import hits_across
+from analysis.misses.alignments import Laws, climb_by_laws, laws, measured
 from analysis.misses.assemble import subset
 from analysis.misses.bins import Bins, bins, iso
 from analysis.misses.ceilings import ceilings, too_long_units
 from analysis.misses.choice import group_of, selected
 from analysis.misses.columns import Texts
 from analysis.misses.events_alone import EventsAlone, Window, events_alone, window_of
-from analysis.misses.ladder import climb
 from analysis.misses.model import NOT_TOLD, Flags, Hashes, Ints, Ladder
 from analysis.misses.needs import unknown_needs
 from analysis.misses.parts import HITS, named, rows_of, split
@@ -54,9 +54,12 @@ def build(
 
 
 def _of_requests(client: Client, reading: Reading, by: str) -> MissReport:
-    known_laws = laws(reading.chains, measured(client))
-    ladder = climb(
-        reading.chains, reading.events, reading.blocks_sent, reading.pieces_sent, known_laws.alignments
+    ladder, known_laws = climb_by_laws(
+        reading.chains,
+        reading.events,
+        reading.blocks_sent,
+        reading.pieces_sent,
+        laws(reading.chains, measured(client)),
     )
     mine = reading.asked.asked
     parts = split(rows_of(ladder, mine), reading.asked.tiers[mine])
@@ -93,7 +96,12 @@ def _worded(
     return replace(
         report,
         answer=words.answer(report, words.where(chosen, parts)),
-        warnings=words.warnings(report, reading) + too_long_units(chains, chosen) + words.of_events(alone),
+        warnings=[
+            *words.warnings(report, reading),
+            *too_long_units(chains, chosen),
+            *hits_across(chains, reading.blocks_sent, chosen),
+            *words.of_events(alone),
+        ],
         next_steps=words.next_steps(report, _worst(reading, parts)),
     )
 

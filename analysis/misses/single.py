@@ -6,25 +6,24 @@ import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.misses.block_events import AFTER_US
-from analysis.misses.columns import Columns, at, hours
+from analysis.misses.columns import Columns, at, hours, together
 from analysis.misses.find import Found
 from analysis.misses.fleets import fleets
 from analysis.misses.model import Flags, Ints
 from analysis.misses.reader import BEFORE_US, Reading, Scope, complete, requests_sql
 
 MOST_BESIDE = 64  # requests in flight that are looked at
-_LATEST, _LATEST_US = 2000, 600_000_000  # of its server: requests, and how far back they may lie
+_LATEST, _LATEST_US = 500, 600_000_000  # of its server: requests, and how far back they may lie
 
 
 def read_one(client: Client, found: Found) -> tuple[Reading, tuple[Ints, Ints]]:
     """Read a request; with prompt and cached tokens of its server's latest ones, to know the alignment by."""
-    known = fleets(client, [found.server], found.time, found.time)
     parameters: dict[str, object] = {
         "asked_servers": [found.server],
         "its_id": found.request_id,
         "its_time": found.time,
         "since": found.time - _LATEST_US,
-        "names": list(known.servers),
+        "names": [found.server],
         "begin": found.time - BEFORE_US,
         "until": found.until + AFTER_US,
         "answered": found.until,
@@ -35,8 +34,11 @@ def read_one(client: Client, found: Found) -> tuple[Reading, tuple[Ints, Ints]]:
         f"(time = {at('its_time')} AND request_id = {{its_id:String}})",
         parameters,
     )
-    told = Columns(client, requests_sql(latest, tail=f"ORDER BY time DESC LIMIT {_LATEST}"), parameters)
-    told = told.reversed()
+    known, told = together(
+        lambda: fleets(client, [found.server], found.time, found.time),
+        lambda: Columns(client, requests_sql(latest, tail=f"ORDER BY time DESC LIMIT {_LATEST}"), parameters),
+    )
+    told = told.reversed().with_ints("server_at", np.full(told.n, known.servers.index(found.server)))
     keep = _beside(told, found)
     ids = told.texts("request_id")[keep].tolist()
     few = Scope(

@@ -47,7 +47,11 @@ _OPTIONS = Options()
     help=f"What to measure: {', '.join(MEASURES)}; all.",
 )
 @click.option(
-    "--max-requests", default=_BUDGET.requests, show_default=True, type=click.IntRange(1, _UNLIMITED)
+    "--max-requests",
+    default=_BUDGET.requests,
+    show_default=True,
+    type=click.IntRange(1, _UNLIMITED),
+    help="Of any kind, the repeats for a busy server included.",
 )
 @click.option(
     "--max-tokens",
@@ -57,7 +61,11 @@ _OPTIONS = Options()
     help="Of prompts and answers together.",
 )
 @click.option(
-    "--max-seconds", default=_BUDGET.seconds, show_default=True, type=click.FloatRange(1, 86400 * 7)
+    "--max-seconds",
+    default=_BUDGET.seconds,
+    show_default=True,
+    type=click.FloatRange(1, 86400 * 7),
+    help="Of the whole run, waits included.",
 )
 @click.option(
     "--rate",

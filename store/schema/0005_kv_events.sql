@@ -27,7 +27,8 @@ CREATE TABLE IF NOT EXISTS kv_events
     extra_keys   String                 CODEC(ZSTD(1)) COMMENT 'salt, adapter and image keys as JSON, texts as pseudonyms; empty where none',
     token_count  Nullable(UInt32)       CODEC(T64, ZSTD(1)) COMMENT 'NULL where only the hash was told',
     detail       String                 CODEC(ZSTD(1)) COMMENT 'fields that have no column, as JSON; for a gap what is missing',
-    ingest_batch LowCardinality(String) DEFAULT getSetting('log_comment') CODEC(ZSTD(1))
+    ingest_batch LowCardinality(String) DEFAULT getSetting('log_comment') CODEC(ZSTD(1)),
+    INDEX time_range time TYPE minmax GRANULARITY 1
 )
 ENGINE = MergeTree
 PARTITION BY toDate(time)
@@ -54,8 +55,9 @@ CREATE TABLE IF NOT EXISTS kv_block_events
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(time)
 ORDER BY (content, server, rank, epoch, seq, pos)
--- a block is looked up by a hash that stands beside no other of its prompt: each costs one small piece of each column
+-- a block is looked up by a hash that stands beside no other of its prompt: each costs one small piece of one file
 SETTINGS index_granularity = 256, min_compress_block_size = 4096, max_compress_block_size = 4096,
+    min_rows_for_wide_part = 1000000000000, min_bytes_for_wide_part = 1000000000000,
     non_replicated_deduplication_window = 1000;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS kv_block_events_feed TO kv_block_events AS

@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS chain_blocks
 ENGINE = AggregatingMergeTree
 ORDER BY (content, server, isolation)
 SETTINGS index_granularity = 256, min_compress_block_size = 4096, max_compress_block_size = 4096,
+    min_rows_for_wide_part = 1000000000000, min_bytes_for_wide_part = 1000000000000,
     non_replicated_deduplication_window = 1000;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS chain_blocks_feed TO chain_blocks AS
@@ -54,6 +55,7 @@ CREATE TABLE IF NOT EXISTS chain_pieces
 ENGINE = AggregatingMergeTree
 ORDER BY piece
 SETTINGS index_granularity = 256, min_compress_block_size = 4096, max_compress_block_size = 4096,
+    min_rows_for_wide_part = 1000000000000, min_bytes_for_wide_part = 1000000000000,
     non_replicated_deduplication_window = 1000;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS chain_pieces_feed TO chain_pieces AS

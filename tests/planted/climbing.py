@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from analysis.alignment import fit
+from analysis.misses.alignments import climb_by_laws, laws
 from analysis.misses.choice import selected
 from analysis.misses.ladder import climb
 from analysis.misses.model import NOT_TOLD
 from analysis.misses.parts import HITS, named, split
-from analysis.misses.reader import Reading, read
+from analysis.misses.reader import read
 from analysis.report.reader import label_names
 from cachemodel.alignment import Alignment
 from tests.planted.book import Planted
@@ -26,7 +26,7 @@ Parts = Mapping[str, int]
 @dataclass(frozen=True)
 class Climbed:
     """parts: of each request, hits of all tiers together. recomputed: of each, as the server told. laws: by server,
-    where they are not whole blocks."""
+    where they are known."""
 
     parts: dict[str, Parts]
     recomputed: dict[str, int]
@@ -38,10 +38,11 @@ def climbed(client: Client, *, usage: bool = True) -> Climbed:
     was served, and the ladder estimates it from chains and events."""
     reading = read(client, selected(client, "", datetime.now(UTC), label_names(client)))
     chains = reading.chains
-    known = fitted(reading)
+    read_too = (reading.events, reading.blocks_sent, reading.pieces_sent)
+    ladder, known = climb_by_laws(chains, *read_too, laws(chains, {}))
     if not usage:
         chains = replace(chains, cached=np.full(chains.n, NOT_TOLD))
-    ladder = climb(chains, reading.events, reading.blocks_sent, reading.pieces_sent, known)
+        ladder = climb(chains, *read_too, known.alignments)
     assert np.array_equal(ladder.served[:, -1], chains.prompt)
     assert bool((np.diff(ladder.served, axis=1) >= 0).all())
     tiers = reading.asked.tiers if usage else np.full_like(reading.asked.tiers, NOT_TOLD)
@@ -50,25 +51,8 @@ def climbed(client: Client, *, usage: bool = True) -> Climbed:
     return Climbed(
         {request_id: _hits_together(named(row)) for request_id, row in zip(ids, rows, strict=True)},
         dict(zip(ids, chains.recomputed.tolist(), strict=True)),
-        known,
+        known.alignments,
     )
-
-
-def fitted(reading: Reading) -> dict[str, Alignment]:
-    """The law of each server from what it served of what its events say it held; whole blocks where that decides
-    nothing. What it held is what the ladder gives it by whole blocks, failures to load included."""
-    chains = reading.chains
-    first = climb(chains, reading.events, reading.blocks_sent, reading.pieces_sent, {})
-    certain = (first.unknown[:, 1:3] == 0).all(axis=1) & ~chains.reads_off & (chains.cached > 0)
-    held = first.served[:, 2] // chains.block_size * chains.block_size
-    found: dict[str, Alignment] = {}
-    for index, server in enumerate(chains.servers):
-        rows = certain & (chains.server == index)
-        block = int(chains.block_size[chains.server == index].max(initial=1))
-        law = fit(chains.prompt[rows], chains.cached[rows], held[rows], block)
-        if law and (law.certain or Alignment(block) not in (law.alignment, *law.candidates)):
-            found[server] = law.alignment
-    return found
 
 
 def _hits_together(parts: Parts) -> Parts:
