@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from cachemodel.errors import UsageError
 from cachemodel.layers import SERVING_LAYERS
+from cachemodel.printable import printable
 
 # The type of parameters that are points in time, whatever zone a server lives in.
 TIME = "DateTime64(6, 'UTC')"
@@ -39,6 +40,7 @@ _COMPARISON = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*"
 _LABEL = "label."  # before the name of a label that is called as a column is
 _AGO = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d)")
 _LONGEST = timedelta(days=10_000)
+_MOST_NAMED, _LONGEST_NAME = 12, 60  # labels in a message, and characters of each
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -189,5 +191,19 @@ def _cut_short(before: str) -> str:
 def _unknown(name: str, labels: Sequence[str]) -> str:
     known = [*TEXT_COLUMNS, *NUMBER_COLUMNS, *labels]
     close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"labels here: {', '.join(sorted(labels)) or 'none'}"
-    return f"requests have no column or label {name!r}; {hint}"
+    hint = f"did you mean {close[0]}?" if close else f"labels here: {some_of(labels, name)}"
+    return f"requests have no column or label {shortened(name)!r}; {hint}"
+
+
+def some_of(labels: Sequence[str], name: str) -> str:
+    """Labels for a message about `name`: those that are like it first, of many only some."""
+    close = difflib.get_close_matches(name, labels, n=_MOST_NAMED, cutoff=0.5)
+    told = list(dict.fromkeys([*close, *sorted(labels)]))
+    shown = ", ".join(shortened(label) for label in told[:_MOST_NAMED]) or "none"
+    return shown if len(told) <= _MOST_NAMED else f"{shown} and {len(told) - _MOST_NAMED:,} more"
+
+
+def shortened(name: str) -> str:
+    """A name on one line of a message, not all of it where it is long."""
+    shown = printable(name, lines=False)
+    return shown if len(shown) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]}..."

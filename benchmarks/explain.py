@@ -117,6 +117,10 @@ def _fill(client: Client, requests: int, sessions: int) -> None:
         FROM ({ours})""",
         settings=settings,
     )
+    client.command(
+        f"INSERT INTO servers (time, server, kind, models) SELECT {DAY}, concat('vllm-', toString(number)), 'vllm',"
+        f" ['llama'] FROM numbers({SERVERS})"
+    )
     client.command("INSERT INTO request_keys SELECT sipHash64(request_id), toDateTime(time) FROM requests")
     client.command(
         f"""

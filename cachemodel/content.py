@@ -3,8 +3,8 @@
 A server's own block hash depends on its seed, its hash law and the keys that isolate its tenants. `content` depends on
 the tokens alone: of a block and of all blocks before it. What the server's hash has beside (salt, adapter, image) is
 `isolation`, so that a block is held under (content, isolation). Both are BLAKE2b keyed with a secret of the
-installation: who reads the store cannot try out guesses without it. 64 bits: among ten million blocks two share one
-with a chance of 3 in a million.
+installation: who reads the store cannot try out guesses on them without it, as on a server's own hashes, which stand
+beside them unkeyed (docs/chains.md). 64 bits: among ten million blocks two share one with a chance of 3 in a million.
 
 Both are chained over the hash of what a block adds (its piece, its keys), not over the tokens themselves: where a
 block's parent is told of late, what was kept of the block is enough to place it.

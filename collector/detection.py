@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from cachemodel.address import server_url
+from cachemodel.address import bearer_key, server_url
 from cachemodel.content import ContentHasher
 from cachemodel.errors import UserError
 from collector.fetch import FetchError, Response, get
@@ -135,7 +135,7 @@ class Probe:
 
     def __init__(self, url: str, api_key: str = "", timeout_s: float = 3.0) -> None:
         self.url = server_url(url)
-        self._api_key = api_key
+        self._api_key = bearer_key(api_key)
         self._timeout_s = timeout_s
         self._answers: dict[str, Response] = {}
 

@@ -19,6 +19,16 @@ _COLUMNS = """
 _STAGED = "FROM requests_staged WHERE stage = {run:UInt64}"
 # What a canary sends is no traffic: a row of its requests would stand among those of users.
 _NO_CANARY = f"position(request_id, '{CANARY_MARK}') = 0"
+# The same by who asked, for spans of clients and gateways, which know a request by the server's id.
+_USERS = (
+    "user.id",
+    "enduser.id",
+    "llm.user",
+    "gen_ai.request.user",
+    "langfuse.user.id",
+    "llm.invocation_parameters",
+)
+_NO_CANARY_USER = " AND ".join(f"position(SpanAttributes['{name}'], '{CANARY_MARK}') = 0" for name in _USERS)
 _KEYS_FOUND = "(count(), toUnixTimestamp(min(time)), toUnixTimestamp(max(time)))"
 # A batch is too small to share out; old data played in can touch any number of days.
 _SINGLE = "SETTINGS max_threads = 1, max_insert_threads = 1, max_partitions_per_insert_block = 0"
@@ -69,6 +79,7 @@ def stage_spans(dialect: SpanDialect) -> str:
                 SpanAttributes AS a
             FROM otel_traces
             PREWHERE IngestBatch = {{batch:String}} AND {_claims(dialect)}
+            WHERE {"true" if dialect.by_server else _NO_CANARY_USER}
         )
     SELECT {{run:UInt64}}, sipHash64(id), '{dialect.name}', {columns}
     FROM ({dialect.sql})

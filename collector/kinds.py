@@ -92,7 +92,13 @@ _CHAIN_VIEWS = (
 """,
     """
     INSERT INTO chain_pieces
-    SELECT arrayJoin(pieces) AS piece, min(time) FROM request_chains WHERE ingest_batch = {batch:String} GROUP BY piece
+    SELECT arrayJoin(pieces) AS piece, server, min(time) FROM request_chains
+    WHERE ingest_batch = {batch:String} GROUP BY piece, server
+""",
+    """
+    INSERT INTO chain_sizes
+    SELECT server, block_size, min(time), max(time) FROM request_chains
+    WHERE ingest_batch = {batch:String} GROUP BY server, block_size
 """,
 )
 _METRIC_TABLES = tuple(f"otel_metrics_{t}" for t in ("gauge", "sum", "histogram", "exp_histogram", "summary"))

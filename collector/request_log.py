@@ -23,9 +23,18 @@ LABEL_FIELDS = ("phase", "experiment", "arm", "tenant", "template", "tag")
 MAX_LINE_BYTES = 16 << 20
 MAX_TEXT = 256  # characters of an id or a label: longer ones are content, not names
 
+_TIMES = ("time", "timestamp", "startTime", "start_time", "sent_at", "started_at", "request_time")
+_OWN_TIMES = ("created", "created_at", "createTime")
+
 TOO_LONG, NOT_JSON, NOT_AN_OBJECT = "line is too long", "line is no JSON", "line is no JSON object"
 NO_ID, NO_TIME, IMPLAUSIBLE = "no response id", "no time", "time is years off"
 CANARY, CANARY_MARK = "canary of hitmap's own", "hitmap-canary"
+# Where a canary's mark may stand in a line: its id, and, where a server gives ids of its own, who asked.
+_USERS = ("user", "end_user", "user_id", "metadata.user", "metadata.user_id")
+_MARKED = (
+    *("request_id", "client_request_id", "response_id"),
+    *(f"{place}{name}" for place in ("", "body.", "request.", "request.body.") for name in _USERS),
+)
 
 _decode = msgspec.json.Decoder().decode
 
@@ -114,8 +123,7 @@ def usage_row(
 
 def is_canary(record: Record, response: Record) -> bool:
     """Whether the request was one of hitmap's own, which is no traffic."""
-    named = (record.get(name) for name in ("request_id", "client_request_id", "response_id"))
-    told = (*named, response.get("id"), at(record, "body.user"))
+    told = (response.get("id"), *(at(record, place) for place in _MARKED))
     return any(isinstance(name, str) and CANARY_MARK in name for name in told)
 
 
@@ -139,21 +147,31 @@ def _request_id(record: Record, response: Record) -> str:
 
 
 def _sent(record: Record, response: Record) -> float | None:
-    """Unix seconds at which the request was sent, or the nearest thing the line tells."""
+    """Unix seconds at which the request was sent, or the nearest thing the line tells.
+
+    What the record says goes before what the response does: `created` is in whole seconds. Of several times in a record
+    one with a fraction of a second goes before one without.
+    """
     sent = record.get("sent_unix_ns")
     if isinstance(sent, (int, float)) and number(sent) is not None:
         return sent // 1000 / 1e6  # in whole microseconds first: a float cannot tell Unix nanoseconds apart
-    own = ("created", "created_at", "createTime")
-    for value in (*map(record.get, ("time", "timestamp", "startTime")), *map(response.get, own)):
-        if (moment_s := number(value)) is not None:
-            return moment_s
-        if isinstance(value, str):
-            try:
-                moment = datetime.fromisoformat(value)
-            except ValueError:
-                continue
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    return None
+    told = [moment for name in _TIMES if (moment := _moment(record.get(name))) is not None]
+    own = [moment for name in _OWN_TIMES if (moment := _moment(response.get(name))) is not None]
+    return next((moment for moment in told if moment % 1), next(iter([*told, *own]), None))
+
+
+def _moment(value: object) -> float | None:
+    """Unix seconds of a time: a number of them, of milli-, micro- or nanoseconds, or ISO 8601."""
+    if (moment := number(value)) is not None:
+        unit = next((unit for unit in (1e9, 1e6, 1e3) if abs(moment) >= 1e8 * unit), 1.0)
+        return moment / unit
+    if not isinstance(value, str):
+        return None
+    try:
+        told = datetime.fromisoformat(value)
+        return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _finish_reason(record: Record, response: Record) -> str:

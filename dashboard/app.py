@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import streamlit as st
 
+from dashboard.filter_bar import NO_PAGE
 from dashboard.views import misses
 
 ICON = Path(__file__).with_name("icon.svg")
@@ -18,11 +20,13 @@ PAGES = [
 
 
 def _home() -> None:
-    st.switch_page(PAGES[0], query_params=list(_pairs()))
-
-
-def _pairs() -> list[tuple[str, str]]:
-    return [(name, value) for name in st.query_params for value in st.query_params.get_all(name)]
+    """The first page; Streamlit also comes here for an address that is none."""
+    path = urlsplit(st.context.url or "").path.strip("/")
+    if path:
+        st.session_state[NO_PAGE] = path
+    # By name: of pairs, Streamlit keeps the last one of each name.
+    query = {name: st.query_params.get_all(name) for name in st.query_params}
+    st.switch_page(PAGES[0], query_params=query)
 
 
 st.navigation([st.Page(_home, title="hitmap", default=True, visibility="hidden"), *PAGES]).run()

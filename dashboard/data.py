@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 import streamlit as st
 
 from analysis.choices import Choices, RequestLine
 from analysis.misses.report_model import Explanation, MissReport
+from dashboard.answers import Answers
 from dashboard.source import reader
 
-REPORT_S, CHOICES_S = 30, 60
+REPORT_S, CHOICES_S = 60, 60
 MOST_KEPT = 64
+_SOON_S, _LOOK_S = 0.3, 0.1  # what is there soon needs no words; how often it is looked for
 
 
 @st.cache_data(ttl=CHOICES_S, show_spinner=False)
@@ -23,14 +26,50 @@ def choices() -> Choices:
         return read(client)
 
 
-@st.cache_data(ttl=REPORT_S, max_entries=MOST_KEPT, show_spinner="Reading the store")
-def miss_report(selection: str, by: str) -> tuple[MissReport, datetime]:
-    """The report and when it was made; raises UserError."""
-    from analysis.misses.report import build
+@st.cache_data(ttl=CHOICES_S, show_spinner=False)
+def labels() -> list[str]:
+    """Names of all labels there are; raises UserError."""
+    from analysis.report.reader import label_names
 
-    now = datetime.now(UTC)
     with reader() as client:
-        return build(client, selection, by=by, now=now), now
+        return label_names(client)
+
+
+@st.cache_resource
+def _answers() -> Answers:
+    """Of all who look: one process shows one store, so that filters alone tell answers apart."""
+    return Answers(REPORT_S, MOST_KEPT)
+
+
+def miss_report(selection: str, by: str) -> tuple[MissReport, datetime]:
+    """The report and when it was made; raises UserError.
+
+    A long one is worked out beside the page, which says so meanwhile: every word of it is a place at which Streamlit
+    lets go of the page when a filter is changed.
+    """
+    place = st.empty()
+
+    def work() -> tuple[MissReport, datetime]:
+        from analysis.misses.report import build
+
+        now = datetime.now(UTC)
+        with reader() as client:
+            return build(client, selection, by=by, now=now), now
+
+    def meanwhile(seconds: float) -> None:
+        if seconds >= _SOON_S:
+            place.info(
+                f"Reading requests, their prompts and what the caches held: {seconds:.0f} s. Many requests take a "
+                "while; filters can be changed meanwhile.",
+                icon="spinner",
+            )
+        time.sleep(_LOOK_S)
+
+    try:
+        found: tuple[MissReport, datetime] = _answers().get((selection, by), work, meanwhile)
+    finally:
+        place.empty()
+    return found
 
 
 @st.cache_data(ttl=REPORT_S, max_entries=MOST_KEPT, show_spinner=False)
@@ -58,3 +97,4 @@ def explanation(request_id: str, server: str) -> Explanation:
 def forget() -> None:
     """Read anew from now on."""
     st.cache_data.clear()
+    _answers().forget()

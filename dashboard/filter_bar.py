@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.choices import Choices
-from dashboard.filters import Filters, from_query, problem_of_times
+from dashboard.filters import LONGEST, Filters, from_query, known, problem_of_times
 from dashboard.text import plain
 
 RANGES = {
@@ -23,18 +23,28 @@ RANGES = {
 CUSTOM = "From … to …"
 ALL = ""
 BY = ("server", "model", "template", "isolation")
+NO_PAGE = "page.none"
+"""In the session: the path of an address at which there is no page."""
 _STATE, _ADDRESS = "filters", "filters.address"
 _WIDGET = "filter."
 
 
-def chosen() -> Filters:
+def chosen(choices: Choices, labels: list[str]) -> Filters:
     """What the address asks for; says so on the page where it asks for what cannot be."""
+    if NO_PAGE in st.session_state:
+        path = plain(f"/{st.session_state.pop(NO_PAGE)[:LONGEST]}")
+        st.warning(f"There is no page {path}: this is Misses.", icon=":material/link_off:")
     address = {name: st.query_params.get_all(name) for name in st.query_params}
     state = st.session_state
     # Another address than the one we wrote: the first run, a link that was pasted, back and forward. None at all is a
     # change of page, which keeps the filters.
     if _STATE not in state or (address and address != state.get(_ADDRESS)):
-        state[_STATE], problems = from_query(address, datetime.now(UTC))
+        now = datetime.now(UTC)
+        asked, problems = from_query(address, now)
+        state[_STATE] = asked
+        if choices.requests:  # else nothing can be told from what there is
+            state[_STATE], missing = known(asked, choices.servers, choices.models, labels, now)
+            problems += missing
         for name in [name for name in state if str(name).startswith(_WIDGET)]:
             del state[name]
         for problem in problems:
@@ -60,9 +70,9 @@ def write_address() -> None:
     st.session_state[_ADDRESS] = query
 
 
-def bar(choices: Choices) -> Filters:
-    """Draw the filters and return what is chosen now."""
-    filters = chosen()
+def bar(choices: Choices, labels: list[str]) -> Filters:
+    """Draw the filters and return what is chosen now. labels: all there are."""
+    filters = chosen(choices, labels)
     with st.sidebar:
         st.markdown("**hitmap**")
         changes = _times(filters, choices)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from analysis.selection import parse_time
+from analysis.misses.choice import group_of
+from analysis.selection import parse_set, parse_time
 from cachemodel.errors import UserError
 
 LONGEST = 500  # characters of a value in an address
@@ -85,6 +86,32 @@ def from_query(query: Mapping[str, Sequence[str]], now: datetime) -> tuple[Filte
         problems.append(f"from and to in the address: {problem}; the last hour is shown")
         filters = dataclasses.replace(filters, begin=Filters().begin, end=Filters().end)
     return filters, problems
+
+
+def known(
+    filters: Filters, servers: Sequence[str], models: Sequence[str], labels: Sequence[str], now: datetime
+) -> tuple[Filters, list[str]]:
+    """The filters without what the store does not have, and what that is, a line each. `*` in a name stands for any
+    characters."""
+    problems: list[str] = []
+    for name, value, names in (("server", filters.server, servers), ("model", filters.model, models)):
+        if value and value not in names and "*" not in value:
+            problems.append(f"{name}={value} in the address: there is no such {name}; all are shown")
+            filters = dataclasses.replace(filters, **{name: ""})  # type: ignore[arg-type] # both are text
+    where = []
+    for condition in filters.where:
+        try:
+            parse_set(condition, now=now, labels=labels, prefix="k")
+            where.append(condition)
+        except UserError as error:
+            problems.append(f"where={condition} in the address: {error}; left out")
+    try:
+        group_of(filters.by, labels)
+        by = filters.by
+    except UserError as error:
+        by = Filters().by
+        problems.append(f"by={filters.by} in the address: {error}; {by} is shown")
+    return dataclasses.replace(filters, where=tuple(where), by=by), problems
 
 
 def problem_of_times(begin: str, end: str, now: datetime) -> str:

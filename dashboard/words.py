@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from analysis.misses.report_model import MissLine, MissReport
+from analysis.misses.words import hit_share
 from dashboard.colours import part_of
 from dashboard.text import plain
 
@@ -25,12 +26,17 @@ def share(part: int | None, whole: int) -> str:
 
 
 def hits(line: MissLine) -> int:
-    """Tokens that were served."""
+    """Tokens that were served, as far as anything tells."""
     return sum(count for name, count in line.parts.items() if part_of(name).hit)
 
 
+def served(line: MissLine) -> str:
+    """The share of hits: `61.2 %`, `>=40%` or `unknown` where nothing tells enough."""
+    return hit_share(line) or share(hits(line), line.prompt)
+
+
 def computed(line: MissLine) -> int:
-    """Tokens that were computed, each once."""
+    """Tokens that were computed, each once; where nothing tells whether some were served, these too."""
     return sum(count for name, count in line.parts.items() if not part_of(name).hit)
 
 

@@ -46,6 +46,7 @@ EXTRA_OF = {
     "clickhouse_connect": "server",
     "numpy": "server",
     "plotly": "dashboard",
+    "pyarrow": "server",
     "pydantic": "server",
     "starlette": "server",
     "streamlit": "dashboard",

@@ -10,7 +10,9 @@ from clickhouse_connect.driver.client import Client
 
 from analysis.alignment import fit, proven
 from analysis.misses.ladder import climb
-from analysis.misses.model import Chains, Events, Ints, Ladder, Sent
+from analysis.misses.model import Chains, Ints, Ladder
+from analysis.misses.reader import Reading
+from analysis.misses.sizes import without_others
 from cachemodel.alignment import Alignment
 from cachemodel.alignment_fit import Fit
 
@@ -51,15 +53,13 @@ def laws(chains: Chains, measured: Mapping[str, Alignment], pairs: tuple[Ints, I
     return Laws(alignments, fits, told)
 
 
-def climb_by_laws(
-    chains: Chains, events: Events, blocks_sent: Sent, pieces_sent: Sent, known: Laws
-) -> tuple[Ladder, Laws]:
+def climb_by_laws(reading: Reading, known: Laws) -> tuple[Ladder, Laws]:
     """Climb, and once more where what was held proves another law than usage alone: a unit that is dropped at the end
     of every match looks like shorter matches until it is known how long they were. Laws of canaries stand."""
-    ladder = climb(chains, events, blocks_sent, pieces_sent, known.alignments)
+    ladder = climbed(reading, known)
     better = {
         server: found
-        for server, found in proven(chains, ladder).items()
+        for server, found in proven(reading.chains, ladder).items()
         if known.told.get(server) != BY_CANARIES
     }
     if not better:
@@ -71,7 +71,14 @@ def climb_by_laws(
         told=known.told
         | {server: f"proven by {found.hits:,} hits and what was held" for server, found in better.items()},
     )
-    return climb(chains, events, blocks_sent, pieces_sent, known.alignments), known
+    return climbed(reading, known), known
+
+
+def climbed(reading: Reading, known: Laws) -> Ladder:
+    """The ladder of what was read, by laws that are known."""
+    chains, pieces = reading.chains, reading.pieces_sent
+    ladder = climb(chains, reading.events, reading.blocks_sent, pieces, known.alignments)
+    return without_others(ladder, chains, pieces, reading.other_sizes)
 
 
 def _taken(found: Fit, block: int) -> Alignment | None:

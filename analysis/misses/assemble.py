@@ -14,6 +14,11 @@ from analysis.misses.fleets import Fleets
 from analysis.misses.model import NOT_TOLD, Chains, Flags, Hashes, Ints
 
 TIERS = ("device", "host", "remote")
+_EXACT = (
+    "server",
+    "reuse",
+    "tokenizer",
+)  # chains that count just the tokens that the server does, where they are right
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,8 @@ class Asked:
 
     asked: whether the selection has it; the others were in flight beside those. tiers: (n, 3) tokens by TIERS,
     NOT_TOLD. group: value of what is grouped by. told_by: of its chain, empty where it has none. template: 0 where it
-    is not known. sent: the time that its chain has, by the clock of who told it, NOT_TOLD.
+    is not known. sent: the time that its chain has, by the clock of who told it, NOT_TOLD. misfit: its chain is of
+    another length than its prompt, and counts as not known.
     """
 
     asked: Flags
@@ -33,6 +39,7 @@ class Asked:
     told_by: Texts
     template: Hashes
     sent: Ints
+    misfit: Flags
 
 
 @dataclass(frozen=True)
@@ -76,25 +83,32 @@ def assemble(
     told: requests in order of arrival; sources: chains, those of an earlier source before those of a later one. keep:
     which of the requests to take. Holders are not set.
     """
-    found = _Found(sources, _rows_of(told.hashes("whose"), [source.hashes("whose") for source in sources]))
-    prompt = told.ints("prompt_tokens_told")
-    prompt = np.where(prompt >= 0, prompt, found.ints("prompt", NOT_TOLD))
+    found = _Found(sources, _rows_of(told, sources))
+    counted, cut = told.ints("prompt_tokens_told"), found.ints("prompt", NOT_TOLD)
+    prompt = np.where(counted >= 0, counted, cut)
     sized = prompt >= 0
+    unsized = int((told.flags("picked") & ~sized).sum())
     if keep is not None:
         sized &= keep
-    unsized = int((told.flags("picked") & (prompt < 0)).sum())
+    exact = np.isin(found.texts("told_by"), _EXACT)
+    misfit = (exact & (counted >= 0) & (cut >= 0) & (counted != cut))[sized]
     found = _Found(sources, found.row[sized])
+    fitting = _Found(sources, np.where(misfit, NOT_TOLD, found.row))
     asked = Asked(
         asked=told.flags("picked")[sized],
         request_id=told.texts("request_id")[sized],
         model=told.texts("model_name")[sized],
         group=told.texts("grouped")[sized],
         tiers=np.stack([told.ints(f"{tier}_tokens_told")[sized] for tier in TIERS], axis=1),
-        told_by=found.texts("told_by"),
+        told_by=fitting.texts("told_by"),
         template=found.hashes("template"),
         sent=found.ints("sent", NOT_TOLD),
+        misfit=misfit,
     )
-    return asked, _chains(told, found, sized, prompt[sized], known), unsized
+    chains = _chains(told, fitting, sized, prompt[sized], known)
+    # what was asked for is so, however many tokens that made
+    isolation, reads_off = found.hashes("isolation"), found.flags("reads_off")
+    return asked, replace(chains, isolation=isolation, reads_off=reads_off), unsized
 
 
 def _chains(told: Columns, found: _Found, sized: Flags, prompt: Ints, known: Fleets) -> Chains:
@@ -131,15 +145,37 @@ def _chains(told: Columns, found: _Found, sized: Flags, prompt: Ints, known: Fle
     )
 
 
-def _rows_of(keys: Hashes, sources: Sequence[Hashes]) -> Ints:
-    """Where each key stands in the sources, one after the other; NOT_TOLD where in none."""
-    have = np.concatenate(sources)
-    if not len(have):
-        return np.full(len(keys), NOT_TOLD)
-    order = np.argsort(have, kind="stable")
-    place = np.minimum(np.searchsorted(have[order], keys), len(have) - 1)
-    row: Ints = order[place].astype(np.int64)
-    return np.where(have[row] == keys, row, NOT_TOLD)
+def _rows_of(told: Columns, sources: Sequence[Columns]) -> Ints:
+    """Where the chain of each request stands in the sources, one after the other; NOT_TOLD for none.
+
+    Of several chains of a request the truest. Where several requests of a server have one id, a chain is of the one
+    that is nearest to it in time.
+    """
+    keys, arrived = told.hashes("whose"), told.ints("arrived")
+    chain, sent, truth = (
+        np.concatenate([getattr(source, kind)(name) for source in sources])
+        for kind, name in (("hashes", "whose"), ("ints", "sent"), ("ints", "truth"))
+    )
+    order = np.lexsort((arrived, keys))
+    first, end = (np.searchsorted(keys[order], chain, side) for side in ("left", "right"))
+    asked = order[np.minimum(first, len(order) - 1)] if len(order) else np.zeros(len(chain), np.int64)
+    end = np.where(
+        (sent == NOT_TOLD) & (end - first > 1), first, end
+    )  # of one of them, and nothing tells of which
+    for at in np.flatnonzero(end - first > 1).tolist():
+        those = order[first[at] : end[at]]
+        after = min(int(np.searchsorted(arrived[those], sent[at])), len(those) - 1)
+        before = max(after - 1, 0)
+        nearer = sent[at] - arrived[those[before]] <= arrived[those[after]] - sent[at]
+        asked[at] = those[before if nearer else after]
+    some = np.flatnonzero(end > first)
+    apart = np.abs(sent[some] - arrived[asked[some]])
+    some = some[np.lexsort((some, apart, truth[some], asked[some]))]
+    new = np.ones(len(some), np.bool_)
+    new[1:] = asked[some[1:]] != asked[some[:-1]]
+    row = np.full(len(keys), NOT_TOLD)
+    row[asked[some[new]]] = some[new]
+    return row
 
 
 def subset(chains: Chains, rows: Flags) -> Chains:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from analysis.misses.columns import Columns, at, hours
+from analysis.misses.columns import OF_SERVERS, Columns, at, exact_second, hours, together
 from analysis.misses.fleets import Fleets
 from analysis.misses.model import NOT_TOLD, Action, Chains, Events, Hashes, Ints
+from analysis.misses.sources import settled
 
 TIER_CODE = "multiIf(tier = 'host', 1, tier = 'remote', 2, 0)"  # a medium that is not known is the device's
 AFTER_US = 60_000_000  # how long after the last request's end what it stored may be told of
@@ -40,22 +41,41 @@ class Rows:
     isolation: Hashes
 
 
+def read_whole(client: Client, parameters: Mapping[str, object]) -> tuple[Columns, Columns]:
+    """What is of no block in particular, and so needs no content: the marks of the whole caches of the servers `names`,
+    and their stores that nobody can place. parameters: `names` and `until`."""
+    marks, blind = together(
+        lambda: Columns(client, _MARKS, parameters), lambda: Columns(client, _BLIND, parameters)
+    )
+    return marks, blind
+
+
 def read_events(
-    client: Client, contents: str, parameters: Mapping[str, object], known: Fleets, chains: Chains
+    client: Client,
+    contents: str,
+    parameters: Mapping[str, object],
+    known: Fleets,
+    chains: Chains,
+    whole: tuple[Columns, Columns] | None = None,
 ) -> tuple[Events, Ints]:
     """The events of all blocks with the contents that the SQL `contents` selects, and the holder of each server: an
     index of holders, NOT_TOLD where the server has several ranks.
 
-    parameters: those of `contents`, with `until`, the end of the last request in microseconds.
+    parameters: those of `contents`, with `until`, the end of the last request in microseconds. whole: as from
+    `read_whole`, where it has been read already.
     """
     parameters = {**parameters, "names": list(known.servers)}
-    told = Columns(client, _block_sql(contents), parameters)
-    marks = Columns(client, _marks_sql(_stores_beside(told)), parameters)
+    told, (marks, blind) = together(
+        lambda: Columns(client, _block_sql(contents), parameters),
+        lambda: whole or read_whole(client, parameters),
+    )
+    if beside := _beside_removals(told):
+        marks = marks.followed_by(Columns(client, _stores_sql(beside), parameters))
     keep = _main_groups(client, told, parameters)
     rows, first = _rows(told, keep, marks, known)
     joined = _joined(marks, first, chains, rows.holders)
     holder = _holder_of(rows.holders, len(known.servers))
-    return ordered(rows, joined, known), holder
+    return replace(ordered(rows, joined, known), blind=_blind(blind, rows.holders)), holder
 
 
 def ordered(rows: Rows, joined: Ints, known: Fleets) -> Events:
@@ -78,12 +98,19 @@ def ordered(rows: Rows, joined: Ints, known: Fleets) -> Events:
             rows.holder,
         )
     )
+    found, action, at_row = settled(
+        {
+            name: getattr(rows, name)[order]
+            for name in ("holder", "source", "action", "tier", "content", "isolation", "time")
+        }
+    )
+    at_row, order = order[at_row], order[found]
     holder = rows.holder[order]
     # within a holder time never goes back, whatever the server's clock did
     apart = holder * (1 << 54)
-    time = np.maximum.accumulate(rows.time[order] + apart) - apart
+    time = np.maximum.accumulate(rows.time[at_row] + apart) - apart
     by_time = np.argsort(time, kind="stable")
-    order, holder, time = order[by_time], holder[by_time], time[by_time]
+    order, holder, time, action = order[by_time], holder[by_time], time[by_time], action[by_time]
     servers = np.array([server for server, _ in rows.holders], dtype=np.int64)
     content = rows.content[order]
     of_block = content != 0
@@ -93,7 +120,7 @@ def ordered(rows: Rows, joined: Ints, known: Fleets) -> Events:
         time=time,
         holder=holder,
         tier=rows.tier[order],
-        action=rows.action[order],
+        action=action,
         content=content,
         isolation=rows.isolation[order],
         joined=joined,
@@ -103,7 +130,8 @@ def ordered(rows: Rows, joined: Ints, known: Fleets) -> Events:
 _WHO = """
     indexOf({names:Array(String)}, server) - 1 AS server_at, toInt64(rank) AS rank,
     toUnixTimestamp64Micro(epoch) AS epoch"""
-_WHERE = f"server IN {{names:Array(String)}} AND time <= {at('until')} + toIntervalMicrosecond({AFTER_US})"
+_UNTIL = f"time <= {at('until')} + toIntervalMicrosecond({AFTER_US})"
+_WHERE = f"server IN {{names:Array(String)}} AND {_UNTIL}"
 _WHEN = f"""{_WHO}, toInt64(seq) AS seq, toInt64(pos) AS pos, toUnixTimestamp64Micro(time) AS us,
     reinterpretAsInt64(sipHash64(source)) AS source_key"""
 _PLACE = f"{_WHEN}, {ACTION_CODE} AS what"
@@ -113,60 +141,73 @@ def _block_sql(contents: str) -> str:
     return f"""
         SELECT {_PLACE}, {TIER_CODE} AS tier_code, toInt64(group_idx) AS group_idx, content, isolation
         FROM kv_block_events
-        WHERE {_WHERE} AND content IN ({contents})"""
+        PREWHERE content IN ({contents}) WHERE {OF_SERVERS} AND {_UNTIL}"""
 
 
-def _marks_sql(stores: str) -> str:
-    """What is of no block asked for: marks of whole caches; as what = 0 the first life of each; and stores of others
-    that removals may have made room for.
+# marks of whole caches, and as what = 0 when the first life of each began
+_MARKS = f"""
+    SELECT {_PLACE} FROM kv_marks WHERE {_WHERE} UNION ALL
+    SELECT {_WHEN}, toInt64(0) AS what FROM
+    (
+        SELECT server, rank, min(epoch) AS epoch, 0 AS seq, 0 AS pos, epoch AS time, '' AS source
+        FROM kv_lives WHERE server IN {{names:Array(String)}} GROUP BY server, rank
+    )"""
 
-    Of the last, given by an SQL condition on their second, the first and the last one of each second.
-    """
-    marks = f"""
-        SELECT {_PLACE} FROM kv_marks WHERE {_WHERE} UNION ALL
-        SELECT {_WHEN}, toInt64(0) AS what FROM
-        (
-            SELECT server, rank, min(epoch) AS epoch, 0 AS seq, 0 AS pos, epoch AS time, '' AS source
-            FROM kv_lives WHERE server IN {{names:Array(String)}} GROUP BY server, rank
-        )"""
-    if not stores:
-        return marks
+# stores of blocks whose content nobody knew, then or later
+_BLIND = f"""
+    SELECT server_at, rank, max(latest) AS us FROM
+    (
+        SELECT indexOf({{names:Array(String)}}, server) - 1 AS server_at, toInt64(rank) AS rank, block,
+               toUnixTimestamp64Micro(max(time)) AS latest
+        FROM kv_orphans WHERE server IN {{names:Array(String)}} AND (resolved OR {_WHERE})
+        GROUP BY server, rank, block HAVING NOT max(resolved)
+    )
+    GROUP BY server_at, rank"""
+
+
+def _blind(told: Columns, holders: list[tuple[int, int]]) -> Ints:
+    """Events.blind of the holders."""
+    pairs = zip(told.ints("server_at").tolist(), told.ints("rank").tolist(), strict=True)
+    latest = dict(zip(pairs, told.ints("us").tolist(), strict=True))
+    return np.array([latest.get(holder, NOT_TOLD) for holder in holders], dtype=np.int64)
+
+
+def _stores_sql(beside: str) -> str:
+    """Stores that removals may have made room for, those of other prompts too: of each second the first and the last.
+    beside: SQL condition on server and time."""
     which = "(epoch, seq, pos, time, source)"
     return f"""
-        {marks} UNION ALL
         SELECT {_WHEN}, toInt64({Action.STORED.value}) AS what FROM
         (
             SELECT server, rank, edge.1 AS epoch, edge.2 AS seq, edge.3 AS pos, edge.4 AS time, edge.5 AS source FROM
             (
                 SELECT server, rank, arrayJoin([min({which}), max({which})]) AS edge
                 FROM kv_events
-                WHERE {_WHERE} AND action = 'stored' AND {TIER_CODE} = 0 AND {stores}
+                WHERE {beside} AND action = 'stored' AND {TIER_CODE} = 0
                 GROUP BY server, rank, toUnixTimestamp(time)
             )
         )"""
 
 
-def _stores_beside(told: Columns) -> str:
-    """SQL condition on the seconds near removals from a device; empty where there are none.
-
-    A removal that made room for nobody is an expiry, and what it made room for need not be of the prompts in question.
-    """
+def _beside_removals(told: Columns) -> str:
+    """SQL condition on the servers and seconds of removals from a device; empty where there are none."""
     removed = (told.ints("what") == Action.REMOVED) & (told.ints("tier_code") == 0)
     seconds = np.unique(told.ints("us")[removed] // 1_000_000)
     if not len(seconds):
         return ""
-    begins = np.unique(np.concatenate([seconds - 1, seconds, seconds + 1]))
-    if len(begins) > _MOST_SECONDS:
-        return _during(int(begins[0]), int(begins[-1]) + 1)
-    breaks = np.flatnonzero(np.diff(begins) > 1) + 1
-    runs = np.split(begins, breaks)
+    places = ", ".join(str(at + 1) for at in np.unique(told.ints("server_at")[removed]).tolist())
+    servers = f"server IN (SELECT {{names:Array(String)}}[arrayJoin([{places}])])"
+    near = np.unique(np.concatenate([seconds - 1, seconds, seconds + 1]))
+    first, last = int(near[0]), int(near[-1])
+    if len(near) > _MOST_SECONDS:
+        return f"{servers} AND {_during(first, last + 1)}"
+    runs = np.split(near, np.flatnonzero(np.diff(near) > 1) + 1)
     of_runs = " OR ".join(_during(int(run[0]), int(run[-1]) + 1) for run in runs)
-    first, last = int(begins[0]), int(begins[-1])
-    return f"{hours(first * 1_000_000, last * 1_000_000)} AND ({of_runs})"
+    return f"{servers} AND {hours(first * 1_000_000, last * 1_000_000)} AND ({of_runs})"
 
 
 def _during(first: int, end: int) -> str:
-    return f"time >= toDateTime64({first}, 6) AND time < toDateTime64({end}, 6)"
+    return f"time >= {exact_second(first)} AND time < {exact_second(end)}"
 
 
 def _rows(

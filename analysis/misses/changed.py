@@ -16,7 +16,7 @@ def moved_tokens(chains: Chains, sent: Sent, beyond: Ints) -> Ints:
     row = np.repeat(np.arange(chains.n), counts)
     if not len(row):
         return np.zeros(chains.n, np.int64)
-    seen = _first_seen(chains, sent, row) < chains.arrived[row]
+    seen = first_seen(chains, sent, row) < chains.arrived[row]
     ends = np.cumsum(chains.piece_tokens)
     before = np.append(0, ends)[chains.piece_offsets[:-1]]
     end = ends + (chains.pieces_from - before)[row]
@@ -35,7 +35,7 @@ def moved_tokens(chains: Chains, sent: Sent, beyond: Ints) -> Ints:
     return moved
 
 
-def _first_seen(chains: Chains, sent: Sent, row: Ints) -> Ints:
+def first_seen(chains: Chains, sent: Sent, row: Ints) -> Ints:
     """When each piece was first part of a prompt."""
     hashes = np.concatenate([chains.pieces, sent.hash])
     times = np.concatenate([chains.arrived[row], sent.first])

@@ -9,7 +9,7 @@ from clickhouse_connect.driver.client import Client
 
 from analysis.misses.reader import Group
 from analysis.report.reader import inventory
-from analysis.selection import TEXT_COLUMNS, TIME, Selection, parse_set, text_of
+from analysis.selection import TEXT_COLUMNS, TIME, Selection, parse_set, shortened, some_of, text_of
 from cachemodel.errors import UsageError, UserError
 
 LATEST = timedelta(hours=1)
@@ -18,12 +18,13 @@ BY_CHAIN = ("template", "isolation")
 
 
 def selected(client: Client, text: str, now: datetime, labels: Sequence[str]) -> Selection:
-    """The requests that `text` asks for; an empty one asks for the last hour, or the last in which any came."""
+    """The requests that `text` asks for; an empty one asks for the last hour, or the last in which any came, or else KV
+    events."""
     if text.strip():
-        return parse_set(text, now=now, labels=labels, prefix="m")
-    latest = _latest(client, now)
+        return _parsed(client, text, now, labels)
+    latest, what = _latest(client, now)
     end = now if latest > now - LATEST else latest
-    name = f"{'the last hour' if end is now else 'the last hour with requests'}, up to {end:%Y-%m-%d %H:%M:%S} UTC"
+    name = f"{'the last hour' if end is now else f'the last hour with {what}'}, up to {end:%Y-%m-%d %H:%M:%S} UTC"
     return Selection(
         name,
         f"(time > {{since:{TIME}}} AND time <= {{upto:{TIME}}})",
@@ -41,7 +42,7 @@ def group_of(by: str, labels: Sequence[str]) -> Group:
     if by not in TEXT_COLUMNS and by.removeprefix("label.") not in labels:
         columns = ", ".join(("server", "model", *BY_CHAIN))
         raise UsageError(
-            f"requests cannot be grouped by {by!r}: {columns}, or a label ({', '.join(labels) or 'none here'})"
+            f"requests cannot be grouped by {shortened(by)!r}: {columns}, or a label ({some_of(labels, by)})"
         )
     if by == "request_id":
         raise UsageError("every request is a group of its own by request_id; hitmap explain takes one apart")
@@ -49,16 +50,28 @@ def group_of(by: str, labels: Sequence[str]) -> Group:
     return Group(sql, parameters)
 
 
-def _latest(client: Client, now: datetime) -> datetime:
-    """When the last thing came that misses can be told of; raises UserError where nothing came."""
-    rows = client.query(
-        f"SELECT max(toTimeZone(time, 'UTC')), count() FROM requests WHERE time <= {{now:{TIME}}}",
-        parameters={"now": _utc(now)},
-    ).result_rows
-    if not rows[0][1]:
-        raise UserError(inventory(client))
-    latest: datetime = rows[0][0].replace(tzinfo=UTC)
-    return latest
+def _parsed(client: Client, text: str, now: datetime, labels: Sequence[str]) -> Selection:
+    try:
+        return parse_set(text, now=now, labels=labels, prefix="m")
+    except UsageError as error:
+        # without requests there are no labels: that is what is wrong then, not the name of one
+        if labels or client.query("SELECT count() FROM requests").result_rows[0][0]:
+            raise
+        alone = client.query("SELECT count() FROM kv_events").result_rows[0][0]
+        events = f" ({alone:,} KV events have come: ask for a server or a time)" if alone else ""
+        raise UserError(f"{inventory(client)}{events}; {error}") from None
+
+
+def _latest(client: Client, now: datetime) -> tuple[datetime, str]:
+    """When the last thing came that misses can be told of, and what it was; raises UserError where nothing came."""
+    for table, what in (("requests", "requests"), ("kv_events", "KV events")):
+        time, count = client.query(
+            f"SELECT max(toTimeZone(time, 'UTC')), count() FROM {table} WHERE time <= {{now:{TIME}}}",
+            parameters={"now": _utc(now)},
+        ).result_rows[0]
+        if count:
+            return time.replace(tzinfo=UTC), what
+    raise UserError(inventory(client))
 
 
 def _utc(time: datetime) -> str:

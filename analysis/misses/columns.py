@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any
 
 import numpy as np
+import pyarrow
 from clickhouse_connect.driver.client import Client
 from numpy.typing import NDArray
 
@@ -15,11 +16,23 @@ from analysis.misses.model import Flags, Hashes, Ints
 
 Texts = NDArray[np.object_]
 _MOST_HOURS = 24
+# SQL condition on rows that were looked up by a hash already: said of the sorting key, it makes the look-up slower, and
+# before the hash (PREWHERE), it has every granule read that may hold it
+OF_SERVERS = "indexOf({names:Array(String)}, server) > 0"
 
 
 def at(parameter: str) -> str:
     """SQL of a point in time that is given as microseconds since 1970."""
     return f"fromUnixTimestamp64Micro({{{parameter}:Int64}}, 'UTC')"
+
+
+def exact_second(seconds: int) -> str:
+    """SQL of a point in time that is given as whole seconds since 1970.
+
+    Not toDateTime: ClickHouse 26.9 takes `time < toDateTime(n)` for `time <= n - 1` where it leaves out parts, and with
+    them rows of the last second of a DateTime64.
+    """
+    return f"toDateTime64({seconds}, 6)"
 
 
 def hours(first: int, last: int) -> str:
@@ -38,6 +51,12 @@ class Columns:
 
     def __init__(self, client: Client, sql: str, parameters: Mapping[str, object]) -> None:
         self._table = client.query_arrow(sql, parameters=dict(parameters), use_strings=True)
+
+    def followed_by(self, other: Columns) -> Columns:
+        """These rows and then those of another, with the same columns."""
+        longer = copy(self)
+        longer._table = pyarrow.concat_tables([self._table, other._table], promote_options="permissive")
+        return longer
 
     def with_ints(self, name: str, values: Ints) -> Columns:
         """The same with other values in a column."""

@@ -39,22 +39,21 @@ def evicted_tokens(runs: Runs, survey: Survey, those: Beyond, held: Flags, begin
 
 
 def _causes(runs: Runs, survey: Survey, key: Ints, row: Ints, place: Ints) -> Ints:
-    """Index in Eviction of what each block was lost to: on the request's own holder, else wherever it was held last,
-    else when the whole cache was emptied; NOT_TOLD where nothing tells. place: of the lookup there."""
+    """Index in Eviction of what each block was lost to: on the request's own holder, else wherever it was held last;
+    NOT_TOLD where nothing tells, or where it may have been lost another way in a gap. place: of the lookup there."""
     own = runs.positions.holder[row] >= 0
     holder = np.maximum(runs.positions.holder[row], 0)
-    end = runs.residency.ended(key, holder, place)
-    cause = np.where(own & (end.time != NOT_TOLD), end.cause, NOT_TOLD)
+    end = runs.residency.ended(key, holder, place, runs.history.first(key, runs.chains.server[row]))
+    told = own & (end.time != NOT_TOLD)
+    cause = np.where(told & ~end.unsure, end.cause, NOT_TOLD)
 
-    rest = np.flatnonzero(cause == NOT_TOLD)
+    rest = np.flatnonzero(~told & ~(own & end.unsure))
     for pairs in survey.pairs(key[rest], row[rest], any_key=True):
-        end = runs.residency.ended(pairs.key, pairs.holder, pairs.place)
+        first = runs.history.first(pairs.key, survey.server[pairs.holder])
+        end = runs.residency.ended(pairs.key, pairs.holder, pairs.place, first)
         order = np.lexsort((end.time, pairs.block))
         latest = np.append(pairs.block[order[1:]] != pairs.block[order[:-1]], True)[: len(order)]
         found = order[latest & (end.time[order] != NOT_TOLD)]
         cause[rest[pairs.block[found]]] = end.cause[found]
-
-    rest = np.flatnonzero((cause == NOT_TOLD) & own)
-    end = runs.residency.emptied(holder[rest], place[rest])
-    cause[rest] = np.where(end.time != NOT_TOLD, end.cause, NOT_TOLD)
+        cause[rest[pairs.block[end.unsure]]] = NOT_TOLD
     return cause

@@ -40,10 +40,13 @@ class Histories:
         self._content = events.content[self._stays.event]
         self._order = np.argsort(self._content, kind="stable")
         self._sorted = self._content[self._order]
+        self._known: dict[tuple[int, int], list[Seen]] = {}
 
     def of(self, content: int, moment: int) -> list[Seen]:
         """The stays of a block that began before a moment, in their order; those that follow each other without a break
         are one."""
+        if (known := self._known.get((content, moment))) is not None:
+            return known
         first, last = (
             np.searchsorted(self._sorted, np.uint64(content), "left"),
             np.searchsorted(self._sorted, np.uint64(content), "right"),
@@ -59,6 +62,7 @@ class Histories:
                 )
             else:
                 found.append(seen)
+        self._known[(content, moment)] = found
         return found
 
     def _seen(self, at: int) -> Seen:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.misses import sentences
-from analysis.misses.alignments import laws, measured
+from analysis.misses.alignments import climb_by_laws, laws
 from analysis.misses.assemble import subset
 from analysis.misses.bins import iso
 from analysis.misses.columns import together
+from analysis.misses.earlier import earlier
 from analysis.misses.evidence import Histories, Seen, held_at
 from analysis.misses.find import Found, find
-from analysis.misses.ladder import climb
 from analysis.misses.model import NOT_TOLD, Chains, Flags, Ladder
 from analysis.misses.parts import CACHED, EVICTED, UNKNOWN, rows_of
 from analysis.misses.prompt_text import PromptText, prompt_text
 from analysis.misses.reader import Reading
 from analysis.misses.report_model import Explanation, TokenRun
 from analysis.misses.single import read_one
+from analysis.misses.words import fixes
 from cachemodel.alignment import Alignment
 from cachemodel.causes import LADDER, MissCause
 
@@ -33,11 +34,10 @@ _SHORTEST = 16  # tokens of a run that was sent before elsewhere; fewer are shar
 def explain(client: Client, request_id: str, server: str = "") -> Explanation:
     """Explain a request. request_id: its id or the beginning of it, as long as there is one only. Raises UserError."""
     found = find(client, request_id, server)
-    (reading, pairs), text, by_canaries = together(
-        lambda: read_one(client, found), lambda: prompt_text(client, found), lambda: measured(client)
+    (reading, by_canaries, pairs), text = together(
+        lambda: read_one(client, found), lambda: prompt_text(client, found)
     )
-    known = laws(reading.chains, by_canaries, pairs)
-    ladder = climb(reading.chains, reading.events, reading.blocks_sent, reading.pieces_sent, known.alignments)
+    ladder, known = climb_by_laws(reading, laws(reading.chains, by_canaries, pairs))
     rows = np.flatnonzero(reading.asked.asked)
     if not len(rows):
         return _unsized(found)
@@ -48,6 +48,7 @@ def explain(client: Client, request_id: str, server: str = "") -> Explanation:
     case = Case(
         found, reading, chains, chosen, one, law, known.told.get(found.server, ""), Histories(reading.events)
     )
+    runs = [_with_text(run, text) for run in _joined(case.runs())]
     return Explanation(
         request_id=found.request_id,
         server=found.server,
@@ -59,11 +60,26 @@ def explain(client: Client, request_id: str, server: str = "") -> Explanation:
         told_by=str(reading.asked.told_by[one][0]),
         block_size=int(chains.block_size[0]) if chains.known[0] else 0,
         alignment=sentences.alignment(law, case.law_told),
-        runs=[_with_text(run, text) for run in _joined(case.runs())],
+        runs=runs,
         layers=found.layers,
         recomputed=int(chains.recomputed[0]) if chains.recomputed[0] != NOT_TOLD else None,
         notes=sentences.notes(reading, chains, chosen, text),
+        next_steps=fixes(_tokens(runs)),
+        earlier=earlier(client, reading, chains, int(reading.asked.sent[one][0]), _changed(runs)),
     )
+
+
+def _tokens(runs: Sequence[TokenRun]) -> dict[str, int]:
+    tokens: dict[str, int] = {}
+    for run in runs:
+        tokens[run.part] = tokens.get(run.part, 0) + run.end - run.start
+    return tokens
+
+
+def _changed(runs: Sequence[TokenRun]) -> TokenRun | None:
+    """The longest run that was sent before behind something else."""
+    those = [run for run in runs if run.part == MissCause.CHANGED]
+    return max(those, key=lambda run: run.end - run.start, default=None)
 
 
 def _unsized(found: Found) -> Explanation:
@@ -134,27 +150,37 @@ class Case:
         return self.histories.of(int(self.chains.blocks[depth]), self.moment)
 
     def _evicted(self, begin: int, end: int) -> Iterator[TokenRun]:
-        """By the sub-cause of each block. Those past the last whole block go with it."""
+        """By how its blocks were lost. What lies past the last whole block goes with it."""
+        size = int(self.chains.block_size[0])
+        start, depth = begin, begin // size
+        last = max(end // size - 1, depth)
+        part, stay = self._lost(depth)
+        while start < end:
+            following = depth + 1
+            while following <= last and self._lost(following) == (part, stay):
+                following += 1
+            upto = end if following > last else following * size
+            text = sentences.evidence(self, part, self._seen(depth * size), depth * size)
+            yield TokenRun(start, upto, part, text)
+            start, depth = upto, following
+            if start < end:
+                part, stay = self._lost(depth)
+
+    def _lost(self, depth: int) -> tuple[str, tuple[int, int]]:
+        """The part of a block that was sent before and is gone, and the stay that ended: its holder and when."""
         only = [part for part, tokens in zip(EVICTED, self.ladder.evicted[0].tolist(), strict=True) if tokens]
-        unknown = int(self.ladder.unknown[0, _EVICTED])
-        size, at = int(self.chains.block_size[0]), begin
-        last = max(end // size - 1, begin // size)
-        while at < end:
-            depth = min(at // size, last)
-            upto = end if depth == last else min(end, (depth + 1) * size)
-            if len(only) == 1 and not unknown:
-                part = only[0]
-            elif not only:
-                part = UNKNOWN
-            else:
-                lost = last_lost(
-                    self._seen(depth * size), self.holder, int(self.chains.isolation[0]), self.moment
-                )
-                part = f"{MissCause.EVICTED}/{lost.lost}" if lost and lost.lost else UNKNOWN
-            yield TokenRun(
-                at, upto, part, sentences.evidence(self, part, self._seen(depth * size), depth * size)
-            )
-            at = upto
+        seen = self._seen(depth * int(self.chains.block_size[0]))
+        lost = last_lost(seen, self.holder, int(self.chains.isolation[0]), self.looked_up)
+        stay = (lost.holder, lost.until) if lost else (NOT_TOLD, NOT_TOLD)
+        if len(only) == 1 and not self.ladder.unknown[0, _EVICTED]:
+            return only[0], stay
+        return (f"{MissCause.EVICTED}/{lost.lost}" if only and lost and lost.lost else UNKNOWN), stay
+
+    @property
+    def looked_up(self) -> int:
+        """Until when what is told may have been so when it was looked up: a clear, and what made room, is told with the
+        step that followed, which can be its own."""
+        return max(self.moment, int(self.chains.first_token[0]))
 
     @property
     def holder(self) -> int:

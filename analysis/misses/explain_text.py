@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from analysis.misses.parts import COLOURS, HITS
+from analysis.misses.parts import COLOURS, HITS, UNKNOWN
 from analysis.misses.report_model import Explanation
 from analysis.misses.tables import shown_time
 from analysis.misses.text import legend
@@ -45,6 +45,10 @@ def to_terminal(explanation: Explanation, console: Console) -> None:
         console.print(Text(), Text("Note", style="bold"), sep="\n")
     for note in explanation.notes:
         console.print(Padding(shown_text(note), (0, 0, 0, 2), expand=False))
+    if explanation.next_steps:
+        console.print(Text(), Text("Next", style="bold"), sep="\n")
+    for step in explanation.next_steps:
+        console.print(Padding(shown_text(step), (0, 0, 0, 2), expand=False))
 
 
 def to_markdown(explanation: Explanation) -> str:
@@ -60,6 +64,8 @@ def to_markdown(explanation: Explanation) -> str:
     )
     if explanation.notes:
         lines += ["", *(f"* {escaped(note)}" for note in explanation.notes)]
+    if explanation.next_steps:
+        lines += ["", "## Next", "", *(f"* {escaped(step)}" for step in explanation.next_steps)]
     return "\n".join(lines) + "\n"
 
 
@@ -69,14 +75,20 @@ def answer(explanation: Explanation) -> str:
     if not prompt:
         return "Nothing tells how long its prompt is."
     hits = sum(totals[name] for name in HITS)
-    text = f"{hits:,} of {prompt:,} prompt tokens came from the cache"
     missed = {name: tokens for name, tokens in totals.items() if name not in HITS}
+    text = f"{hits:,} of {prompt:,} prompt tokens came from the cache"
+    if untold := missed.pop(UNKNOWN, 0) if explanation.derived else 0:
+        least = f"beyond {hits:,} " if hits else ""
+        text = (
+            f"How much of its {prompt:,} prompt tokens came from the cache {least}is not known: nothing tells whether"
+            f" {untold:,} were served or computed"
+        )
     if not missed:
         return f"{text}."
     rest = ", ".join(
         f"{tokens:,} {name}" for name, tokens in sorted(missed.items(), key=lambda item: -item[1])
     )
-    return f"{text}; {prompt - hits:,} were computed: {rest}."
+    return f"{text}; {sum(missed.values()):,} were computed: {rest}."
 
 
 def described(explanation: Explanation) -> Iterator[str]:
@@ -88,6 +100,8 @@ def described(explanation: Explanation) -> Iterator[str]:
             f"prompt known by its {_TOLD_BY.get(explanation.told_by, explanation.told_by)}, in blocks of"
             + (f" {explanation.block_size} tokens; {explanation.alignment}")
         )
+    if explanation.earlier:
+        yield explanation.earlier
     if explanation.layers:
         yield "time, ms: " + ", ".join(f"{name} {ms:,.1f}" for name, ms in explanation.layers.items())
     if explanation.recomputed:

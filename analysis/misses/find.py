@@ -7,7 +7,7 @@ from datetime import datetime
 
 from clickhouse_connect.driver.client import Client
 
-from analysis.misses.columns import hours
+from analysis.misses.columns import exact_second, hours
 from analysis.report.reader import inventory
 from cachemodel.errors import UsageError, UserError
 from cachemodel.layers import SERVING_LAYERS
@@ -72,7 +72,7 @@ def _exact(client: Client, request_id: str, server: str) -> list[Found]:
     if not times:
         return []
     during = " OR ".join(
-        f"({hours(s * 1_000_000, s * 1_000_000)} AND time >= toDateTime({s}) AND time < toDateTime({s + 1}))"
+        f"({hours(s * 1_000_000, s * 1_000_000)} AND time >= {exact_second(s)} AND time < {exact_second(s + 1)})"
         for (s,) in times[-MOST_TIMES:]
     )
     rows = client.query(

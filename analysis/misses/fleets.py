@@ -36,23 +36,23 @@ class Fleets:
 
 
 def fleets(client: Client, servers: Iterable[str], begin: int, end: int) -> Fleets:
-    """The fleets of some servers, from the models that they were attached with or asked for around those times, in
-    microseconds since 1970."""
+    """The fleets of some servers, from the models that they were attached with; where one was not attached, from those
+    that all were asked for around those times, in microseconds since 1970."""
     asked = sorted(set(servers))
-    rows = client.query(
-        f"""
-        SELECT server, arrayJoin(argMax(models, time)) AS name FROM servers GROUP BY server
-        UNION DISTINCT
-        SELECT server, model AS name FROM requests
-        WHERE time >= {at("begin")} AND time <= {at("end")} AND {hours(begin - _AROUND_US, end + _AROUND_US)}
-        GROUP BY server, model
-        """,
-        parameters={"begin": begin - _AROUND_US, "end": end + _AROUND_US},
-    ).result_rows
-    models: dict[str, set[str]] = {}
-    for server, name in rows:
-        if name:
-            models.setdefault(str(server), set()).add(str(name))
+    told = client.query("SELECT server, argMax(models, time) FROM servers GROUP BY server").result_rows
+    models = {str(server): {str(name) for name in names if name} for server, names in told}
+    if not all(models.get(server) for server in asked):
+        rows = client.query(
+            f"""
+            SELECT server, model FROM requests
+            WHERE time >= {at("begin")} AND time <= {at("end")} AND {hours(begin - _AROUND_US, end + _AROUND_US)}
+            GROUP BY server, model
+            """,
+            parameters={"begin": begin - _AROUND_US, "end": end + _AROUND_US},
+        ).result_rows
+        for server, name in rows:
+            if name:
+                models.setdefault(str(server), set()).add(str(name))
     return grouped(asked, models)
 
 

@@ -13,7 +13,8 @@ from analysis.misses.residency import NEVER, Residency
 class History:
     """When contents, and keys by server, were sent first; and when contents were first stored anywhere.
 
-    sent, stored: (contents,) times, NEVER for those that were not.
+    sent, stored: (contents,) times, NEVER for those that were not. pairs: what was sent where, key * servers + server,
+    sorted; times: when first.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class History:
         order = np.lexsort((first, pairs))
         new = np.ones(len(order), np.bool_)
         new[1:] = pairs[order[1:]] != pairs[order[:-1]]
-        self.pairs, self._first = pairs[order][new], first[order][new]
+        self.pairs, self.times = pairs[order][new], first[order][new]
 
         self.sent = np.full(numbers.contents, NEVER)
         np.minimum.at(self.sent, numbers.content[key], chains.arrived[row])
@@ -47,4 +48,4 @@ class History:
         wanted = key * self.servers + server
         place = np.minimum(np.searchsorted(self.pairs, wanted), len(self.pairs) - 1)
         found = (self.pairs[place] == wanted) & (server < self.servers)
-        return np.where(found, self._first[place], NEVER)
+        return np.where(found, self.times[place], NEVER)

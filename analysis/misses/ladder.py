@@ -6,6 +6,7 @@ it newly serves are its cause's.
     actual      what the server says it served; where it says nothing, what its cache held when the prompt was looked up
                 (positions.py), as far as the server's alignment lets it through
     unaligned   all that the cache held, with the part of a block that an earlier prompt shares behind it
+                (one of another server or under another salt, if the chains show that: unknown)
     not_loaded  what that cache held by its events though less was served; what an earlier request was still computing;
                 what had been sent to this server and was never stored, all its events being known
     elsewhere   the same over all caches
@@ -16,6 +17,9 @@ it newly serves are its cause's.
 
 Where events are missing a block is only *maybe* served. What a rung serves counts all that it may, so that the rungs
 above are not blamed for it; the part that it does not serve for sure is unknown.
+
+What a request generated is known by events alone. Where these may be missing, what follows an earlier prompt that was
+running then is unknown rather than never sent.
 
 Less served than was held at the alignment's price: what the alignment would have cost anyway is `unaligned`, the rest
 was not loaded. More served than the events tell (a tier that tells none): that much was held.
@@ -35,7 +39,8 @@ from analysis.misses.model import NOT_TOLD, Chains, Events, Flags, Ints, Ladder,
 from analysis.misses.numbering import number
 from analysis.misses.positions import Groups, find, grouped
 from analysis.misses.residency import Look, Residency, with_silent
-from analysis.misses.runs import Beyond, Runs, beyond, own_look
+from analysis.misses.runs import Beyond, Runs, beyond, maybe_generated, own_look
+from analysis.misses.shared import from_afar, split_tokens
 from analysis.misses.survey import Survey
 from analysis.misses.told import Laws, alignments_of, keep_used, settle
 from cachemodel.alignment import Alignment
@@ -60,7 +65,7 @@ def climb(
     whole, laws = alignments_of(chains, alignments)
     events, server = with_silent(chains, events)
     numbers = number(chains, events, blocks_sent)
-    residency = Residency(events, numbers.event)
+    residency = Residency(events, numbers.event, numbers.root)
     groups = grouped(chains, numbers, server)
     history = History(chains, numbers, blocks_sent, residency, groups)
     positions = find(chains, numbers, residency, server, groups)
@@ -72,14 +77,18 @@ def climb(
     settle(runs, laws, held)
     those = beyond(runs, held)
     look = own_look(runs, those)
-    steps = _Steps(chains, laws)
+    steps = _Steps(chains, laws, split_tokens(runs, those), from_afar(runs, those))
     shown = _actual(steps, those, look, held)
     surely = look.held | (those.depth < shown[those.row])
     there = _climb_caches(steps, runs, survey, groups, those, look, surely)
 
     before = steps.top(_ISOLATED)
     steps.reach(_EVICTED, those.ends, those.ends)
-    evicted = evicted_tokens(runs, survey, those, there, before, steps.top(_EVICTED))
+    gone = steps.top(_EVICTED).copy()
+    steps.afar[:] = False
+    steps.reach(_EVICTED, those.ends, those.ends)
+    evicted = evicted_tokens(runs, survey, those, there, before, gone)
+    steps.serve(_EVICTED, np.maximum(steps.top(_EVICTED), steps.tokens(maybe_generated(runs, those))))
     steps.unknown[:, _EVICTED] = steps.top(_EVICTED) - before - evicted.sum(axis=1)
     moved = moved_tokens(chains, pieces_sent, steps.top(_EVICTED))
     steps.serve(_CHANGED, steps.top(_EVICTED) + moved)
@@ -89,10 +98,11 @@ def climb(
 
 
 class _Steps:
-    """served, unknown: (n, 8) as in Ladder, filled from the first rung to the last."""
+    """served, unknown: (n, 8) as in Ladder, filled from the first rung on. split: tokens that an earlier prompt
+    shares behind the known blocks; afar: where that prompt was none of this cache."""
 
-    def __init__(self, chains: Chains, laws: Laws) -> None:
-        self.chains, self.laws = chains, laws
+    def __init__(self, chains: Chains, laws: Laws, split: Ints, afar: Flags) -> None:
+        self.chains, self.laws, self.split, self.afar = chains, laws, split, afar
         self.served = np.zeros((chains.n, RUNGS), np.int64)
         self.unknown = np.zeros((chains.n, RUNGS), np.int64)
 
@@ -104,7 +114,7 @@ class _Steps:
     def tokens(self, blocks: Ints) -> Ints:
         """Tokens of so many leading blocks, with what an earlier prompt shares of the block behind them."""
         chains = self.chains
-        split = np.where(blocks == chains.split_depth, chains.split_tokens, 0)
+        split = np.where((blocks == chains.split_depth) & ~self.afar, self.split, 0)
         tokens: Ints = np.minimum(chains.prompt, blocks * chains.block_size + split)
         return tokens
 
@@ -115,8 +125,12 @@ class _Steps:
 
     def reach(self, rung: int, surely: Ints, maybe: Ints) -> None:
         """A rung serves a run of blocks, of which so many for sure."""
-        self.serve(rung, self.tokens(maybe))
-        known = np.maximum(self.served[:, rung - 1], self.tokens(surely))
+        self.reach_tokens(rung, self.tokens(surely), self.tokens(maybe))
+
+    def reach_tokens(self, rung: int, surely: Ints, maybe: Ints) -> None:
+        """A rung serves so many tokens, of which so many for sure."""
+        self.serve(rung, np.maximum(surely, maybe))
+        known = np.maximum(self.served[:, rung - 1], surely)
         self.unknown[:, rung] = np.maximum(0, self.served[:, rung] - known)
 
     def forget(self, evicted: Ints) -> None:
@@ -131,7 +145,8 @@ class _Steps:
 def _actual(steps: _Steps, those: Beyond, look: Look, held: Ints) -> Ints:
     """Fill the first two rungs; returns how many leading blocks were held, with what the server's own figure shows.
 
-    A figure that is just what the alignment lets through of all that may have been held shows that it was.
+    Where a figure is just what the alignment lets through of all that may have been held, what it shows to have been
+    there was, and the rest may have been.
     """
     chains, laws = steps.chains, steps.laws
     size, prompt = chains.block_size, chains.prompt
@@ -144,13 +159,12 @@ def _actual(steps: _Steps, those: Beyond, look: Look, held: Ints) -> Ints:
 
     most = those.run(look.maybe)
     full = told & (laws.served(prompt, most * size) == actual)
-    more = told & ~full & (actual > of_held)
-    shown = np.where(full, most, np.where(more, np.maximum(held, laws.shown(prompt, actual) // size), held))
-    less = told & ~full & (actual < of_held)
+    more, less = told & (actual > of_held), told & (actual < of_held)
+    shown = np.where(more, np.maximum(held, laws.shown(prompt, actual) // size), held)
     whole = steps.tokens(shown)
-    steps.serve(
-        _UNALIGNED, np.where(chains.reads_off, actual, np.where(less, actual + whole - of_held, whole))
-    )
+    surely = np.where(chains.reads_off, actual, np.where(less, actual + whole - of_held, whole))
+    maybe = np.where(full & ~chains.reads_off, steps.tokens(np.maximum(most, shown)), surely)
+    steps.reach_tokens(_UNALIGNED, surely, maybe)
     return np.where(chains.reads_off, held, shown)
 
 
@@ -161,10 +175,12 @@ def _climb_caches(
     this one held; returns those that the last one serves for sure."""
     row, key, moment = those.row, those.key, runs.positions.moment[those.row]
     ends = np.where(runs.chains.first_token >= 0, runs.chains.first_token, -1)
-    surely = shown | groups.flights.until(ends).running(key * groups.width + groups.where[row], row, moment)
+    flying = groups.flights.until(ends).running(key * groups.width + groups.where[row], row, moment)
+    # where it may have been held, too, a hit and a block that was being computed look alike
+    surely = shown | (flying & ~look.maybe)
     several = survey.several(runs.chains.server)[row]
     surely |= look.never & ~several
-    maybe = surely | look.maybe
+    maybe = surely | look.maybe | flying
     lacks = np.flatnonzero(~surely & several)
     found = survey.seek(key[lacks], row[lacks], own_server=True)
     surely[lacks] |= found.surely

@@ -5,7 +5,7 @@ A *holder* is one cache: a rank of a server. A block is held under (content, iso
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -78,7 +78,8 @@ class Events:
 
     holders: (server, rank) by index. tier: 0 device, 1 host, 2 remote. content, isolation: 0 where the event is of the
     whole cache. A GAP means that anything may have happened before it and after the event ahead of it. joined: by
-    holder, the time from which its events are complete (NOT_TOLD: it has none at all).
+    holder, the time from which its events are complete (NOT_TOLD: it has none at all). blind: by holder, when it last
+    stored a block whose content is not known (NOT_TOLD: never; empty: none of them did).
     """
 
     holders: tuple[tuple[str, int], ...]
@@ -89,6 +90,7 @@ class Events:
     content: Hashes
     isolation: Hashes
     joined: Ints
+    blind: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ class Numbers:
 
     key: (m,) of each block of the chains. event, sent: (e,), (s,) of each event and each thing sent, NONE where the
     content is of no chain. sent_content: (s,) its content, by number too. content: (keys,) of each key. depth, parent:
-    (contents,) blocks before it in its chain and the one just before, NONE where it begins a chain. isolations: how
-    many there are.
+    (contents,) blocks before it in its chain and the one just before, NONE where it begins a chain. root: (keys,) the
+    first block of its chain under the same isolation, NONE where nobody has that. isolations: how many there are.
     """
 
     key: Ints
@@ -33,6 +33,7 @@ class Numbers:
     content: Ints
     depth: Ints
     parent: Ints
+    root: Ints
     isolations: int
 
     @property
@@ -80,7 +81,15 @@ def number(chains: Chains, events: Events, sent: Sent) -> Numbers:
     depth[content] = fresh - chains.offsets[row]
     inner = depth[content] > 0
     parent[content[inner]] = content_of_key[key[fresh[inner] - 1]]
-    return Numbers(key, event, sent_key, sent_content, content_of_key, depth, parent, len(hashes))
+    root = np.zeros(len(known), np.int64)
+    root[content] = content_of_key[key[chains.offsets[row]]]
+    if len(hashes) > 1:
+        of_key = np.empty(len(distinct_pairs), np.int64)
+        of_key[pair_numbers] = distinct_pairs % len(hashes)
+        wanted = root[content_of_key] * len(hashes) + of_key
+        at = np.minimum(np.searchsorted(distinct_pairs, wanted), len(distinct_pairs) - 1)
+        root = np.where(distinct_pairs[at] == wanted, pair_numbers[at], NONE)
+    return Numbers(key, event, sent_key, sent_content, content_of_key, depth, parent, root, len(hashes))
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.misses.flights import Flights
-from analysis.misses.model import NOT_TOLD, Action, Chains, Ints
+from analysis.misses.model import NOT_TOLD, Action, Chains, Flags, Ints
 from analysis.misses.numbering import Numbers
 from analysis.misses.residency import Residency
 
@@ -57,13 +57,18 @@ def grouped(chains: Chains, numbers: Numbers, server: Ints) -> Groups:
 class Positions:
     """Of n requests. holder: the cache that each was looked up in, NOT_TOLD where it is not known. place: of the
     lookup. own: place of the first block stored for it, NOT_TOLD for none; own_depth: of that block in its prompt.
-    moment: the same by time, before anything was stored for it."""
+    moment: the same by time, before anything was stored for it. blurred: a gap lies where it may have been looked up,
+    so that its own first stores may be lost, too; the place is the one behind the gap, where nothing is certain.
+    latest: until when
+    it may have been looked up: `moment`, or of those the first token."""
 
     holder: Ints
     place: Ints
     own: Ints
     own_depth: Ints
     moment: Ints
+    blurred: Flags
+    latest: Ints
 
 
 def find(chains: Chains, numbers: Numbers, residency: Residency, server: Ints, groups: Groups) -> Positions:
@@ -73,11 +78,22 @@ def find(chains: Chains, numbers: Numbers, residency: Residency, server: Ints, g
     holder = np.where(holder < 0, of, holder)
     known = np.maximum(holder, 0)
     place, moment = _by_time(chains, residency, known), chains.began.copy()
+    since = np.minimum(chains.arrived, chains.began)
+    behind = residency.blurred(known, since, _until(chains))
     stored = np.flatnonzero(own >= 0)
     place[stored] = _before_making_room(residency, own[stored])
     moment[stored] = np.minimum(moment[stored], residency.time[own[stored]] - 1)
+    blurred = (behind >= 0) & ((own < 0) | (own >= behind))
+    place, own = np.where(blurred, behind, place), np.where(blurred, NOT_TOLD, own)
     place[holder < 0] = 0
-    return Positions(holder, place, own, own_depth, moment)
+    latest = np.where(blurred, np.maximum(moment, chains.first_token), moment)
+    return Positions(holder, place, own, own_depth, moment, blurred, latest)
+
+
+def _until(chains: Chains) -> Ints:
+    """Until when events may be told of what was stored for each request."""
+    told = chains.first_token >= 0
+    return np.where(told, chains.first_token + SLACK_US, chains.began + UNTOLD_US)
 
 
 def _by_time(chains: Chains, residency: Residency, holder: Ints) -> Ints:
@@ -125,8 +141,7 @@ def _first_in_flight(
     chains: Chains, residency: Residency, server: Ints, groups: Groups, stores: Ints
 ) -> Ints:
     """The request that each stored block is given to, n for none."""
-    until = np.where(chains.first_token >= 0, chains.first_token + SLACK_US, chains.began + UNTOLD_US)
-    flights = groups.flights.until(until)
+    flights = groups.flights.until(_until(chains))
     group, time = residency.key[stores] * groups.width, residency.time[stores]
     at = residency.holder[stores]
     owner = flights.first(group + at, time)

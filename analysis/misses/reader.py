@@ -9,11 +9,12 @@ import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.misses.assemble import Asked, assemble
-from analysis.misses.block_events import AFTER_US, read_events
+from analysis.misses.block_events import AFTER_US, read_events, read_whole
 from analysis.misses.columns import Columns, at, hours, together
 from analysis.misses.fleets import Fleets, fleets
-from analysis.misses.model import NOT_TOLD, Chains, Events, Flags, Hashes, Sent
-from analysis.misses.sent import blocks_sent, by_servers, pieces_sent
+from analysis.misses.model import Chains, Events, Flags, Hashes, Ints, Sent
+from analysis.misses.sent import blocks_by_servers, blocks_sent, pieces_by_servers, pieces_sent
+from analysis.misses.sizes import history_begin, other_sizes, sizes_told
 from analysis.misses.span_chains import lacking, span_blocks, span_chains
 from analysis.report.reader import inventory
 from analysis.selection import Selection
@@ -30,7 +31,8 @@ BEFORE_US = 60_000_000  # what can still be in flight when the first of the requ
 class Reading:
     """What was read for a selection. count: requests of it; unsized: those read of which nothing tells how long their
     prompt is, left out of the chains. sampled: one request in how many was read. begin, end, history_begin:
-    microseconds, the last one NOT_TOLD where the store has no chain at all."""
+    microseconds, the last one NOT_TOLD where the store has no chain of their fleets. other_sizes: by row of the chains,
+    until when its fleet was sent prompts in blocks of another size, NOT_TOLD for never."""
 
     name: str
     count: int
@@ -45,6 +47,7 @@ class Reading:
     events: Events
     blocks_sent: Sent
     pieces_sent: Sent
+    other_sizes: Ints
 
 
 @dataclass(frozen=True)
@@ -140,14 +143,19 @@ def complete(
 ) -> Reading:
     """All that belongs to some requests, of which `told` has been read. keep: (n,) which of these to take."""
     parameters = {**scope.parameters, "names": list(known.servers)}
-    sources = [Columns(client, _chains_sql(scope), parameters)]
-    spans = lacking(told, sources[0])
+    chained, whole, sizes = together(
+        lambda: Columns(client, _chains_sql(scope), parameters),
+        lambda: read_whole(client, parameters),
+        lambda: sizes_told(client, parameters),
+    )
+    sources = [chained]
+    spans = lacking(told, chained)
     if spans:
         sources.append(span_chains(client, scope.chosen, parameters))
     asked, chains, unsized = assemble(told, sources, known, keep)
     contents, pieces_of = scope.contents(chains, known, spans), scope.pieces(chains, known)
     (events, holder), blocks, pieces = together(
-        lambda: read_events(client, contents, parameters, known, chains),
+        lambda: read_events(client, contents, parameters, known, chains, whole),
         lambda: blocks_sent(client, contents, parameters, known),
         lambda: pieces_sent(client, pieces_of, parameters, known),
     )
@@ -158,20 +166,26 @@ def complete(
         sampled=1,
         begin=int(chains.arrived.min(initial=0)),
         end=int(chains.arrived.max(initial=0)),
-        history_begin=int(told.ints("history").max(initial=0)) or NOT_TOLD,
+        history_begin=history_begin(sizes, known, chains.server[asked.asked]),
         fleets=known,
         asked=asked,
         chains=replace(chains, holder=holder[chains.server]),
         events=events,
-        blocks_sent=by_servers(blocks, chains.server, asked.sent, chains.arrived),
-        pieces_sent=by_servers(pieces, chains.server, asked.sent, chains.arrived),
+        blocks_sent=blocks_by_servers(blocks, chains, asked.sent),
+        pieces_sent=pieces_by_servers(pieces, chains, asked.sent),
+        other_sizes=other_sizes(chains, sizes, known),
     )
 
 
 def _few(hashes: Hashes) -> str:
-    """A list of hashes for IN; empty where they are too many for a statement. (`apart` undoes itself.)"""
+    """A list of hashes for IN; empty where they are too many for a statement. (`apart` undoes itself.)
+
+    One text, not a literal each: every node of a statement's syntax tree is looked at before a reader may run it.
+    """
     distinct = np.unique(hashes)
-    return ", ".join(map(str, distinct.tolist())) or "0" if len(distinct) <= MOST_NAMED else ""
+    if len(distinct) > MOST_NAMED:
+        return ""
+    return f"CAST('[{','.join(map(str, distinct.tolist()))}]', 'Array(UInt64)')"
 
 
 def measure(client: Client, selection: Selection) -> Extent:
@@ -232,22 +246,22 @@ def requests_sql(scope: Scope, group: str = "''", tail: str = "ORDER BY time, re
                ifNull({scope.picked}, 0) AS picked, toString({group}) AS grouped, {told},
                ifNull(frontend_us, 0) + ifNull(queue_us, 0) AS waited,
                ifNull(coalesce(ttft_us, client_ttft_us), -1) AS ttft, ifNull(e2e_us, -1) AS e2e,
-               dialect = 'engine' AS spans_tell,
-               (SELECT toUnixTimestamp64Micro(min(time)) FROM request_chains) AS history
+               dialect = 'engine' AS spans_tell
         FROM requests
         WHERE {scope.condition}
         {tail}"""
 
 
 def _chains_sql(scope: Scope) -> str:
-    """Of several chains of a request the truest, as far as it is told how they were made."""
+    """truth: 1 for the truest of a request's chains, as far as it is told how they were made."""
     truest = "indexOf(['server', 'reuse', 'span', 'tokenizer', 'approximation'], toString(told_by))"
     counts = ("split_depth", "split_tokens", "pieces_from", "block_size")
     return f"""
         SELECT sipHash64(server, request_id) AS whose, toString(told_by) AS told_by, toInt64(prompt_tokens) AS prompt,
                toUnixTimestamp64Micro(time) AS sent, {", ".join(f"toInt64({name}) AS {name}" for name in counts)},
-               isolation, template, reads_off != '' AS reads_off, blocks, pieces, piece_tokens
+               isolation, template, reads_off != '' AS reads_off, blocks, pieces, piece_tokens,
+               toInt64({truest}) AS truth
         FROM request_chains
         WHERE {scope.chains}
-        ORDER BY {truest}
-        LIMIT 1 BY server, request_id"""
+        ORDER BY truth
+        LIMIT 1 BY server, request_id, request_chains.time"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -14,14 +14,16 @@ from analysis.misses.alignments import Laws, climb_by_laws, laws, measured
 from analysis.misses.assemble import subset
 from analysis.misses.bins import Bins, bins, iso
 from analysis.misses.ceilings import ceilings, too_long_units
-from analysis.misses.choice import group_of, selected
+from analysis.misses.choice import BY_CHAIN, group_of, selected
 from analysis.misses.columns import Texts
+from analysis.misses.counters import counted_hits
 from analysis.misses.events_alone import EventsAlone, Window, events_alone, window_of
 from analysis.misses.model import NOT_TOLD, Flags, Hashes, Ints, Ladder
 from analysis.misses.needs import unknown_needs
-from analysis.misses.parts import HITS, named, rows_of, split
+from analysis.misses.parts import HITS, PARTS, UNKNOWN, named, rows_of, split
 from analysis.misses.reader import Reading, read
 from analysis.misses.report_model import CeilingLine, MissLine, MissReport
+from analysis.misses.typical import typical
 from analysis.report.reader import label_names
 from analysis.selection import Selection
 from cachemodel.errors import UserError
@@ -50,20 +52,18 @@ def build(
         if window is None:
             raise
         return _of_events(client, selection, by, window)
-    return _of_requests(client, reading, by)
+    within = f"{what.strip()}," if isinstance(what, str) and what.strip() else ""
+    return _of_requests(client, reading, by, within)
 
 
-def _of_requests(client: Client, reading: Reading, by: str) -> MissReport:
-    ladder, known_laws = climb_by_laws(
-        reading.chains,
-        reading.events,
-        reading.blocks_sent,
-        reading.pieces_sent,
-        laws(reading.chains, measured(client)),
-    )
+def _of_requests(client: Client, reading: Reading, by: str, within: str) -> MissReport:
+    """within: how a SET begins that asks for some of these requests."""
+    ladder, known_laws = climb_by_laws(reading, laws(reading.chains, measured(client)))
     mine = reading.asked.asked
     parts = split(rows_of(ladder, mine), reading.asked.tiers[mine])
-    cut = bins(reading.begin, reading.end)
+    untold = np.where(ladder.derived[mine], parts[:, PARTS.index(UNKNOWN)], 0)
+    rows = _Rows(parts, reading.chains.recomputed[mine], untold)
+    cut, groups = bins(reading.begin, reading.end), _groups(reading, by)
     servers = tuple(
         sorted({reading.chains.servers[at] for at in np.unique(reading.chains.server[mine]).tolist()})
     )
@@ -77,15 +77,27 @@ def _of_requests(client: Client, reading: Reading, by: str) -> MissReport:
         sampled=reading.sampled,
         derived=int(ladder.derived[mine].sum()),
         history_begin="" if reading.history_begin == NOT_TOLD else iso(reading.history_begin),
-        total=_total(reading, parts),
-        lines=_lines(_groups(reading, by), parts, reading),
-        trend=_trend(cut, parts, reading),
+        total=rows.line(requests=int(mine.sum()) + reading.unsized),
+        lines=_lines(groups, rows),
+        trend=_trend(cut, rows, reading),
         ceilings=_ceilings(reading, ladder, known_laws),
         events_alone=alone.lines,
         unknown_needs=unknown_needs(client, reading, ladder),
         events_since=iso(alone.since) if alone.lines else "",
+        selected=reading.count,
     )
-    return _worded(report, reading, ladder, parts, alone)
+    report = _worded(report, reading, ladder, parts, alone)
+    counters = (
+        counted_hits(client, servers, reading.begin, reading.end) if words.hit_share(report.total) else None
+    )
+    chosen = rows_of(ladder, mine)
+    request, group = typical(reading.asked.request_id[mine], groups, parts)
+    worst = _set_of(by, group) if len(report.lines) > 1 else ""
+    return replace(
+        report,
+        answer=words.answer(report, words.where(chosen, parts), counters),
+        next_steps=words.next_steps(report, request, f"{within}{worst}" if worst else ""),
+    )
 
 
 def _worded(
@@ -95,24 +107,19 @@ def _worded(
     chains, chosen = subset(reading.chains, mine), rows_of(ladder, mine)
     return replace(
         report,
-        answer=words.answer(report, words.where(chosen, parts)),
         warnings=[
             *words.warnings(report, reading),
             *too_long_units(chains, chosen),
             *hits_across(chains, reading.blocks_sent, chosen),
             *words.of_events(alone),
         ],
-        next_steps=words.next_steps(report, _worst(reading, parts)),
     )
 
 
-def _worst(reading: Reading, parts: Ints) -> str:
-    """The request with most tokens of the largest cause."""
-    if not len(parts):
-        return ""
-    of_cause = parts[:, len(HITS) :]
-    row = int(of_cause[:, int(of_cause.sum(axis=0).argmax())].argmax())
-    return str(reading.asked.request_id[reading.asked.asked][row])
+def _set_of(by: str, group: str) -> str:
+    """How a SET asks for a group; empty where none can."""
+    plain = group and by not in BY_CHAIN and not set(group) & set(",*") and group == group.strip()
+    return f"{by}={group}" if plain else ""
 
 
 def _of_events(client: Client, selection: Selection, by: str, window: Window) -> MissReport:
@@ -163,49 +170,49 @@ def _hexed(hashes: Hashes) -> Texts:
     return names[inverse.reshape(-1)]
 
 
-def _total(reading: Reading, parts: Ints) -> MissLine:
-    mine = reading.asked.asked
-    every = np.ones(len(parts), np.bool_)
-    requests = int(mine.sum()) + reading.unsized
-    return _line("", every, parts, reading.chains.recomputed[mine], requests=requests)
+@dataclass(frozen=True)
+class _Rows:
+    """Of each request: tokens by part, those computed again, and those that may have been served."""
+
+    parts: Ints
+    recomputed: Ints
+    untold: Ints
+
+    def line(
+        self,
+        rows: Flags | slice = slice(None),
+        *,
+        key: str = "",
+        begin: str = "",
+        requests: int | None = None,
+    ) -> MissLine:
+        """Some of them together."""
+        counts = self.parts[rows].sum(axis=0)
+        told = self.recomputed[rows]
+        placed, told = len(told), told[told >= 0]
+        return MissLine(
+            key=key,
+            requests=placed if requests is None else requests,
+            placed=placed,
+            prompt=int(counts.sum()),
+            parts=named(counts),
+            recomputed=int(told.sum()) if len(told) else None,
+            begin=begin,
+            untold=int(self.untold[rows].sum()),
+        )
 
 
-def _lines(groups: Texts, parts: Ints, reading: Reading) -> list[MissLine]:
+def _lines(groups: Texts, rows: _Rows) -> list[MissLine]:
     """By group, those with the most computed tokens first, the smallest together."""
-    recomputed = reading.chains.recomputed[reading.asked.asked]
     names, inverse = np.unique(groups.astype(str), return_inverse=True)
-    computed = np.bincount(inverse, parts[:, len(HITS) :].sum(axis=1), minlength=len(names))
+    computed = np.bincount(inverse, rows.parts[:, len(HITS) :].sum(axis=1), minlength=len(names))
     order = np.argsort(-computed, kind="stable")
-    lines = [
-        _line(str(names[at]) or NONE, inverse == at, parts, recomputed) for at in order[:MOST_LINES].tolist()
-    ]
+    lines = [rows.line(inverse == at, key=str(names[at]) or NONE) for at in order[:MOST_LINES].tolist()]
     if len(order) > MOST_LINES:
-        lines.append(_line(OTHERS, np.isin(inverse, order[MOST_LINES:]), parts, recomputed))
+        lines.append(rows.line(np.isin(inverse, order[MOST_LINES:]), key=OTHERS))
     return lines
 
 
-def _trend(cut: Bins, parts: Ints, reading: Reading) -> list[MissLine]:
-    mine = reading.asked.asked
-    number = cut.of(reading.chains.arrived[mine])
-    recomputed = reading.chains.recomputed[mine]
-    return [
-        _line("", number == at, parts, recomputed, begin=cut.begin(at)) for at in np.unique(number).tolist()
-    ]
-
-
-def _line(
-    key: str, rows: Flags, parts: Ints, recomputed: Ints, *, requests: int | None = None, begin: str = ""
-) -> MissLine:
-    counts = parts[rows].sum(axis=0)
-    told = recomputed[rows]
-    told = told[told >= 0]
-    placed = int(rows.sum())
-    return MissLine(
-        key=key,
-        requests=placed if requests is None else requests,
-        placed=placed,
-        prompt=int(counts.sum()),
-        parts=named(counts),
-        recomputed=int(told.sum()) if len(told) else None,
-        begin=begin,
-    )
+def _trend(cut: Bins, rows: _Rows, reading: Reading) -> list[MissLine]:
+    number = cut.of(reading.chains.arrived[reading.asked.asked])
+    return [rows.line(number == at, begin=cut.begin(at)) for at in np.unique(number).tolist()]

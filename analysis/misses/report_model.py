@@ -16,7 +16,8 @@ class MissLine:
 
     key: what they have in common; begin: ISO time, UTC, of a stretch. prompt: of the requests whose chain or usage is
     known. parts: tokens by part, those without any left out. recomputed: again after a preemption, beside the parts;
-    None where nothing tells. requests: all; placed: those that were taken through the ladder.
+    None where nothing tells. requests: all; placed: those that were taken through the ladder. untold: of the unknown
+    tokens, those of requests of which nothing tells what was served: they may be hits.
     """
 
     key: str
@@ -26,6 +27,7 @@ class MissLine:
     parts: dict[str, int]
     recomputed: int | None = None
     begin: str = ""
+    untold: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,10 @@ class EventsLine:
 @dataclass(frozen=True, slots=True)
 class MissReport:
     """name: the selection; begin, end: ISO times, UTC. by: what lines are grouped by. sampled: one request in how many
-    was read. derived: requests whose hits are an estimate from chains and events, their server telling none.
-    history_begin: what was sent before it cannot be known; empty where no chain is. events_since: the same of what was
-    stored before; empty where no KV events are. unknown_needs: what would tell the unknown tokens, most useful first.
-    answer: the report in a sentence or two."""
+    was read. selected: requests there are, read or not. derived: requests whose hits are an estimate from chains and
+    events, their server telling none. history_begin: what was sent before it cannot be known; empty where no chain is.
+    events_since: the same of what was stored before; empty where no KV events are. unknown_needs: what would tell the
+    unknown tokens, most useful first. answer: the report in a sentence or two."""
 
     name: str
     by: str
@@ -86,6 +88,7 @@ class MissReport:
     next_steps: list[str] = field(default_factory=list)
     answer: str = ""
     events_since: str = ""
+    selected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,8 @@ class TokenRun:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `hitmap explain` tells of one request. times in ms by layer name, from `requests`."""
+    """What `hitmap explain` tells of one request. times in ms by layer name, from `requests`. earlier: a sentence on
+    the request with which it has most in common; empty where nothing tells."""
 
     request_id: str
     server: str
@@ -118,3 +122,5 @@ class Explanation:
     layers: dict[str, float]
     recomputed: int | None = None
     notes: list[str] = field(default_factory=list)
+    next_steps: list[str] = field(default_factory=list)
+    earlier: str = ""

@@ -2,7 +2,12 @@
 
 Events stand in sequences, one a holder, one after the other; a *place* is an index into them, and stands for the moment
 just before that event. What is not known after a gap, or from before the events begin, may be held, if it had been sent
-to that server by then.
+to that server by then. A look-up between the last event before a gap and the row that tells of the gap sees what one
+after it sees.
+
+"Never stored" is certain only where the events of a server are seen to speak of the blocks of the prompt: they told of
+its first one, under the same key, at some time, and no block of unknown content was stored since it was sent first.
+Otherwise it may have been stored, under a name that nobody here knows.
 """
 
 from __future__ import annotations
@@ -29,8 +34,7 @@ _MARK_CAUSE = {
 
 
 class Look(NamedTuple):
-    """Of each block asked for: held for sure, maybe held, and never stored since it was sent first though every event
-    since is known."""
+    """Of each block asked for: held for sure, maybe held, and for sure never stored since it was sent first."""
 
     held: Flags
     maybe: Flags
@@ -38,10 +42,12 @@ class Look(NamedTuple):
 
 
 class End(NamedTuple):
-    """When blocks were lost last: time, NOT_TOLD where nothing tells, and the index of the cause in Eviction."""
+    """When blocks were lost last: time, NOT_TOLD where nothing tells, the index of the cause in Eviction, and whether
+    they may have been there and lost again since, unseen."""
 
     time: Ints
     cause: Ints
+    unsure: Flags
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,8 @@ class _Marks:
 class Residency:
     """The histories of all holders. begin: (holders + 1,) where the sequence of each begins."""
 
-    def __init__(self, events: Events, key: Ints) -> None:
-        """key: (e,) number of each event's block, -1 where it concerns nobody."""
+    def __init__(self, events: Events, key: Ints, root: Ints) -> None:
+        """key: (e,) number of each event's block, -1 where it concerns nobody. root: by key, the first of its chain."""
         holders = len(events.holders)
         order = np.argsort(events.holder, kind="stable") if holders > 1 else np.arange(len(events.time))
         self.holder, self.action = events.holder[order], events.action[order]
@@ -75,6 +81,7 @@ class Residency:
         self.begin = np.searchsorted(self.holder, np.arange(holders + 1))
         self.time = _never_back(events.time[order], self.begin)
         self.joined = np.where(events.joined == NOT_TOLD, NEVER, events.joined)
+        self.blind = events.blind if len(events.blind) else np.full(holders, NOT_TOLD)
         self.size = len(order)
 
         self._times = distinct(self.time)
@@ -94,12 +101,46 @@ class Residency:
         self._resets = {tier: self._marks(*_empties(tier)) for tier in self.tiers}
         self._blurs = {tier: self._marks(*_blurs(tier)) for tier in self.tiers}
         self._gaps = self._marks(Action.GAP)
+        told = np.where(self.action == Action.GAP, self.size, np.arange(self.size))
+        self._past = np.append(np.minimum.accumulate(told[::-1])[::-1], self.size)
+        names: dict[str, int] = {}
+        self._server = np.array([names.setdefault(name, len(names)) for name, _ in events.holders], np.int64)
+        self._root, self._servers = root, max(1, len(names))
+        some = np.flatnonzero(self.key >= 0)
+        some = some[root[self.key[some]] == self.key[some]]
+        self._matched = distinct(self.key[some] * self._servers + self._server[self.holder[some]])
 
     def place(self, holder: Ints, time: Ints) -> Ints:
-        """The place after all that a holder told of up to a time, that time included."""
+        """The place after all that a holder told of up to a time, that time included; past a gap that follows."""
         rank = np.searchsorted(self._times, time, side="right")
-        place: Ints = np.searchsorted(self._by_time, holder * (len(self._times) + 1) + rank)
-        return place
+        place = np.searchsorted(self._by_time, holder * (len(self._times) + 1) + rank)
+        return self.past_gaps(holder, place)
+
+    def past_gaps(self, holder: Ints, place: Ints) -> Ints:
+        """A place, or the one behind the gaps that follow it at once."""
+        if not len(self._gaps.at):
+            return place
+        past: Ints = np.minimum(self._past[place], np.maximum(place, self.begin[holder + 1]))
+        return past
+
+    def blurred(self, holder: Ints, since: Ints, until: Ints) -> Ints:
+        """The place behind the last gap that may hide what happened in a span of time, -1 for none."""
+        gaps = self._gaps.at
+        if not len(gaps):
+            return np.full(len(holder), -1)
+        scale = len(self._times) + 1
+        before = np.maximum(gaps - 1, self.begin[self.holder[gaps]])
+        begins = np.where(before < gaps, self._by_time[before], self.holder[gaps] * scale)
+        last = np.searchsorted(begins, holder * scale + np.searchsorted(self._times, until, side="right"))
+        gap = gaps[np.maximum(last - 1, 0)]
+        meets = (last > 0) & (self.holder[gap] == holder) & (self.time[gap] >= since)
+        return np.where(meets, self.past_gaps(holder, gap), -1)
+
+    def missing(self, holder: Ints, place: Ints) -> Ints:
+        """Until when events ahead of a place may be missing; NOT_TOLD: none are, or the holder has none at all."""
+        gap = self._gaps.last(place, self.begin[holder])
+        time = np.where(gap >= 0, self.time[gap] if self.size else NOT_TOLD, self.joined[holder])
+        return np.where(time == NEVER, NOT_TOLD, time)
 
     def last(self, tier: int, key: Ints, holder: Ints, place: Ints) -> tuple[Ints, Flags]:
         """The last event of a block on a tier before a place, -1 for none, and whether it was stored by it."""
@@ -155,11 +196,29 @@ class Residency:
                 & (at <= gap)
                 & (first < np.minimum(gap_time, arrived))
             )
-        return Look(held, maybe | held, ~told & (first < arrived) & (first >= gap_time))
+        untold = ~told & (first < arrived)
+        known = untold & (first > self.blind[holder])
+        asked = np.flatnonzero(known)
+        known[asked] = self._speaks_of(key[asked], holder[asked])
+        never: Flags = known & (first >= gap_time)
+        # behind a gap it was stored and lost, or never stored: that may be not loaded
+        return Look(held, maybe | held | (untold & ~never), never)
 
-    def ended(self, key: Ints, holder: Ints, place: Ints) -> End:
-        """When and why blocks that are not held were lost last."""
+    def _speaks_of(self, key: Ints, holder: Ints) -> Flags:
+        """Whether the events of a holder's server ever told of the first block of a block's chain under its key."""
+        wanted = self._root[key] * self._servers + self._server[holder]
+        place = np.minimum(np.searchsorted(self._matched, wanted), max(0, len(self._matched) - 1))
+        if not len(self._matched):
+            return np.zeros(len(key), np.bool_)
+        spoken: Flags = (self._matched[place] == wanted) & (self._root[key] >= 0)
+        return spoken
+
+    def ended(self, key: Ints, holder: Ints, place: Ints, first: Ints) -> End:
+        """When and why blocks that are not held were lost last. first: when each was first sent to that server."""
         when, cause = np.full(len(key), -1), np.zeros(len(key), np.int64)
+        gap = self._gaps.last(place, self.begin[holder])
+        gap_time = np.where(gap >= 0, self.time[gap] if self.size else NEVER, self.joined[holder])
+        unsure = first < gap_time
         for tier in self.tiers:
             at, stored = self.last(tier, key, holder, place)
             reset = self._resets[tier].next(at)
@@ -167,15 +226,9 @@ class Residency:
             later = end > when
             when = np.where(later, end, when)
             cause = np.where(later, self._cause[end] if self.size else 0, cause)
+            unsure = np.where(later, gap > at, unsure)
         time = np.where(when >= 0, self.time[when] if self.size else 0, NOT_TOLD)
-        return End(time, cause)
-
-    def emptied(self, holder: Ints, place: Ints) -> End:
-        """When and why whole caches were last emptied."""
-        when = self._resets[_DEVICE].last(place, self.begin[holder])
-        if not self.size:
-            return End(np.full(len(holder), NOT_TOLD), np.zeros(len(holder), np.int64))
-        return End(np.where(when >= 0, self.time[when], NOT_TOLD), self._cause[when])
+        return End(time, cause, unsure)
 
     def first_stores(self) -> Ints:
         """Places of the events that stored a block on a device that did not have it, in order."""
@@ -191,7 +244,7 @@ class Residency:
 
     @cached_property
     def _cause(self) -> Ints:
-        """Index in Eviction of why each event took something away."""
+        """Index in Eviction of why each event took something away; NOT_TOLD where what it made room for may be lost."""
         causes = np.full(self.size, _CAPACITY)
         for action, cause in _MARK_CAUSE.items():
             causes[self.action == action] = cause
@@ -201,7 +254,10 @@ class Residency:
             stored = self.time[stores[np.searchsorted(stores, begin) : np.searchsorted(stores, end)]]
             after = np.searchsorted(stored, self.time[removed] - _ALONE_US)
             nearest = np.append(stored, NEVER)[after]
-            causes[removed[nearest > self.time[removed] + _ALONE_US]] = _EXPIRY
+            alone = removed[nearest > self.time[removed] + _ALONE_US]
+            since, until = self.time[alone] - _ALONE_US, self.time[alone] + _ALONE_US
+            unseen = self.blurred(self.holder[alone], since, until) >= 0
+            causes[alone] = np.where(unseen, NOT_TOLD, _EXPIRY)
         return causes
 
     def _marks(self, *actions: int) -> _Marks:
@@ -218,6 +274,7 @@ def with_silent(chains: Chains, events: Events) -> tuple[Events, Ints]:
     for server, _ in holders:
         names.setdefault(server, len(names))
     joined = np.concatenate([events.joined, np.full(len(silent), NOT_TOLD)])
+    blind = events.blind if len(events.blind) else np.full(len(events.holders), NOT_TOLD)
     whole = Events(
         holders,
         events.time,
@@ -227,6 +284,7 @@ def with_silent(chains: Chains, events: Events) -> tuple[Events, Ints]:
         events.content,
         events.isolation,
         joined,
+        np.concatenate([blind, np.full(len(silent), NOT_TOLD)]),
     )
     return whole, np.array([names[server] for server, _ in holders], np.int64)
 

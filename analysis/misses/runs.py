@@ -80,7 +80,7 @@ def beyond(runs: Runs, held: Ints) -> Beyond:
     row, blocks = expand(chains.offsets[:-1] + held, chains.offsets[1:])
     content = numbers.content[numbers.key[blocks]]
     known = history.sent[content] < chains.arrived[row]
-    known |= history.stored[content] <= runs.positions.moment[row]
+    known |= history.stored[content] <= runs.positions.latest[row]
     lengths = runs.lengths - held
     ends = np.cumsum(lengths)
     ahead = leading(known, ends - lengths, ends)
@@ -93,6 +93,28 @@ def beyond(runs: Runs, held: Ints) -> Beyond:
         depth=blocks[at] - chains.offsets[which],
         key=numbers.key[blocks[at]],
     )
+
+
+def maybe_generated(runs: Runs, those: Beyond) -> Ints:
+    """How many leading blocks (n,) may have been known, given that what was stored for the output of an earlier prompt
+    may not have been told: all of a prompt whose known part is just such a prompt, sent before a gap to a holder that
+    tells events; else those that are known."""
+    chains, holder = runs.chains, runs.positions.holder
+    out = those.ends.copy()
+    missing = runs.residency.missing(np.maximum(holder, 0), runs.positions.place)
+    rows = np.flatnonzero((those.ends > 0) & (those.ends < runs.lengths) & (holder >= 0) & (missing >= 0))
+    if not len(rows):
+        return out
+    whole = np.flatnonzero((runs.lengths > 0) & (holder >= 0))
+    holders = int(holder.max()) + 1
+    ends = runs.numbers.key[chains.offsets[whole + 1] - 1] * holders + holder[whole]
+    known, earliest = np.unique(ends, return_index=True)
+    wanted = runs.numbers.key[chains.offsets[rows] + those.ends[rows] - 1] * holders + holder[rows]
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    arrived = chains.arrived[whole[earliest[at]]]
+    found = (known[at] == wanted) & (arrived < np.minimum(missing[rows], chains.arrived[rows]))
+    out[rows[found]] = runs.lengths[rows[found]]
+    return out
 
 
 def own_places(runs: Runs, those: Beyond) -> Ints:
@@ -110,4 +132,9 @@ def own_look(runs: Runs, those: Beyond) -> Look:
     place, arrived = own_places(runs, those), runs.chains.arrived[row]
     look = runs.residency.look(those.key, np.maximum(holder, 0), place, first, arrived)
     known = holder >= 0
+    late = np.flatnonzero(runs.positions.blurred[row] & known)
+    if len(late):
+        until = runs.residency.place(holder[late], runs.positions.latest[row[late]])
+        then = runs.residency.look(those.key[late], holder[late], until, first[late], arrived[late])
+        look.maybe[late] |= then.maybe
     return Look(look.held & known, look.maybe & known, look.never & known)

@@ -13,72 +13,105 @@ from dataclasses import replace
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from analysis.misses.columns import Columns
+from analysis.misses.columns import OF_SERVERS, Columns
 from analysis.misses.fleets import Fleets
-from analysis.misses.model import NOT_TOLD, Ints, Sent
+from analysis.misses.model import NOT_TOLD, Chains, Flags, Hashes, Ints, Sent
+from analysis.misses.sent_before import spread
+
+_NEVER = np.iinfo(np.int64).max
+_SERVER = 0xD6E8FEB86659FD93
 
 
 def blocks_sent(client: Client, contents: str, parameters: Mapping[str, object], known: Fleets) -> Sent:
     """Of the contents that the SQL `contents` selects, by the clocks of the clients."""
-    told = Columns(
-        client,
-        f"""
-        SELECT content, indexOf({{names:Array(String)}}, server) - 1 AS server_at, isolation,
-               toUnixTimestamp64Micro(min(first)) AS us
-        FROM chain_blocks
-        WHERE content IN ({contents}) AND server IN {{names:Array(String)}}
-        GROUP BY content, server, isolation""",
-        parameters,
-    )
-    server = told.ints("server_at")
-    content = known.apart(told.hashes("content"), server)
-    order = np.argsort(content, kind="stable")
-    first, isolation = told.ints("us"), told.hashes("isolation")
-    return Sent(content[order], first[order], server[order], isolation[order])
+    return _told(client, "chain_blocks", "content", "isolation", contents, parameters, known)
 
 
 def pieces_sent(client: Client, pieces: str, parameters: Mapping[str, object], known: Fleets) -> Sent:
-    """Of the pieces that the SQL `pieces` selects. They are not told apart by server: each fleet has them all."""
+    """Of the pieces that the SQL `pieces` selects."""
+    return _told(client, "chain_pieces", "piece", "toUInt64(0)", pieces, parameters, known)
+
+
+def _told(
+    client: Client,
+    table: str,
+    name: str,
+    isolation: str,
+    those: str,
+    parameters: Mapping[str, object],
+    known: Fleets,
+) -> Sent:
     told = Columns(
         client,
         f"""
-        SELECT piece, toUnixTimestamp64Micro(min(first)) AS us
-        FROM chain_pieces
-        WHERE piece IN ({pieces})
-        GROUP BY piece""",
+        SELECT {name} AS hash, indexOf({{names:Array(String)}}, server) - 1 AS server_at, {isolation} AS isolation,
+               toUnixTimestamp64Micro(min(first)) AS us
+        FROM {table}
+        PREWHERE {name} IN ({those}) WHERE {OF_SERVERS}
+        GROUP BY hash, server, isolation""",
         parameters,
     )
-    _, of_fleet = np.unique(known.fleet, return_index=True)
-    server = np.repeat(of_fleet.astype(np.int64), told.n)
-    piece = known.apart(np.tile(told.hashes("piece"), len(of_fleet)), server)
-    order = np.argsort(piece, kind="stable")
-    first = np.tile(told.ints("us"), len(of_fleet))[order]
-    return Sent(piece[order], first, np.full(len(order), NOT_TOLD), np.zeros(len(order), np.uint64))
+    server = told.ints("server_at")
+    hashes = known.apart(told.hashes("hash"), server)
+    order = np.argsort(hashes, kind="stable")
+    return Sent(hashes[order], told.ints("us")[order], server[order], told.hashes("isolation")[order])
 
 
-def by_servers(sent: Sent, server: Ints, told: Ints, arrived: Ints) -> Sent:
+def blocks_by_servers(sent: Sent, chains: Chains, told: Ints) -> Sent:
+    """`by_servers` of blocks: those of the chains."""
+    row = np.repeat(np.arange(chains.n), np.diff(chains.offsets))
+    return by_servers(sent, chains, told, chains.blocks, row, chains.isolation[row])
+
+
+def pieces_by_servers(sent: Sent, chains: Chains, told: Ints) -> Sent:
+    """`by_servers` of pieces."""
+    row = np.repeat(np.arange(chains.n), np.diff(chains.piece_offsets))
+    return by_servers(sent, chains, told, chains.pieces, row, np.zeros(len(row), np.uint64))
+
+
+def by_servers(sent: Sent, chains: Chains, told: Ints, hashes: Hashes, row: Ints, isolation: Hashes) -> Sent:
     """The same with times by the servers' clocks.
 
-    server, told, arrived: (n,) of requests, `told` by the client's clock, NOT_TOLD where it tells none. What was first
-    sent by one of them gets the time at which that one arrived; the rest are moved by what the clocks of their server's
-    requests differ in the middle.
+    told: (n,) when each request of the chains was sent by the client's clock, NOT_TOLD where it tells none. hashes,
+    row, isolation: what the prompts of requests `row` have. What was first sent at the time that is told of a request
+    which has it gets the time at which that one arrived, the earliest of them: a log may tell whole seconds, so that
+    the time alone does not say which. The rest are moved by what the clocks of their server's requests differ in the
+    middle.
     """
-    rows = np.flatnonzero(told != NOT_TOLD)
-    if not len(rows) or not len(sent.hash):
+    has_time = told != NOT_TOLD
+    if not has_time.any() or not len(sent.hash):
         return sent
     first = sent.first.copy()
+    differs = chains.arrived - told
     for number in np.unique(sent.server).tolist():
-        of = np.flatnonzero(sent.server == number)
-        mine = rows if number == NOT_TOLD else rows[server[rows] == number]
-        if len(mine):
-            first[of] = _moved(sent.first[of], told[mine], arrived[mine])
-    return replace(sent, first=first)
+        mine = has_time & (chains.server == number)
+        if mine.any():
+            first[sent.server == number] += int(np.median(differs[mine]))
+    arrived = _first_arrivals(sent, chains, told, hashes, row, isolation, has_time)
+    return replace(sent, first=np.where(arrived < _NEVER, arrived, first))
 
 
-def _moved(times: Ints, told: Ints, arrived: Ints) -> Ints:
-    """When the request that was sent at each of the times arrived, the first of those sent at once."""
-    otherwise = times + int(np.median(arrived - told))
-    order = np.lexsort((arrived, told))
-    told, arrived = told[order], arrived[order]
-    place = np.minimum(np.searchsorted(told, times), len(told) - 1)
-    return np.where(told[place] == times, arrived[place], otherwise)
+def _first_arrivals(
+    sent: Sent, chains: Chains, told: Ints, hashes: Hashes, row: Ints, isolation: Hashes, has_time: Flags
+) -> Ints:
+    """When the first of those requests arrived that has what was sent and is told to have been sent just then, _NEVER
+    where none is."""
+    found = np.full(len(sent.hash), _NEVER)
+    some = np.flatnonzero(has_time[row] & np.isin(told, sent.first)[row])
+    if not len(some):
+        return found
+    names = _named(sent.hash, sent.server, sent.isolation)
+    order = np.argsort(names)
+    wanted = _named(hashes[some], chains.server[row[some]], isolation[some])
+    by_name = np.argsort(wanted)  # looked up as they come, each would wait for memory
+    some, wanted = some[by_name], wanted[by_name]
+    place = order[np.minimum(np.searchsorted(names[order], wanted), len(names) - 1)]
+    own = (names[place] == wanted) & (sent.first[place] == told[row[some]])
+    np.minimum.at(found, place[own], chains.arrived[row[some[own]]])
+    return found
+
+
+def _named(hashes: Hashes, server: Ints, isolation: Hashes) -> Hashes:
+    """One hash of something sent to a server under an isolation."""
+    named: Hashes = hashes ^ spread(isolation) ^ spread((server + 1).astype(np.uint64) * np.uint64(_SERVER))
+    return named

@@ -13,7 +13,7 @@ def sent_before(chains: Chains, sent: Sent, any_isolation: bool = False) -> Ints
     if any_isolation:
         wanted, keys = np.zeros_like(chains.isolation), sent.hash
     else:
-        wanted, keys = _spread(chains.isolation), sent.hash ^ _spread(sent.isolation)
+        wanted, keys = spread(chains.isolation), sent.hash ^ spread(sent.isolation)
     run = _run(chains, wanted, *_earliest(keys, sent.first))
     tokens = run * chains.block_size + np.where(run == chains.split_depth, chains.split_tokens, 0)
     bounded: Ints = np.minimum(tokens, chains.prompt)
@@ -48,7 +48,7 @@ def _earliest(keys: Hashes, first: Ints) -> tuple[Hashes, Ints]:
     return ordered[begins], np.minimum.reduceat(first[order], begins)
 
 
-def _spread(values: Hashes) -> Hashes:
+def spread(values: Hashes) -> Hashes:
     """The finaliser of SplitMix64 (Steele, Lea, Flood, 2014): looks drawn by chance. 0, no isolation, stays."""
     mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -69,12 +69,14 @@ def notes(reading: Reading, chains: Chains, ladder: Ladder, text: PromptText | N
     if not chains.known[0]:
         found.append(
             "its prompt is not known, so nothing tells why tokens were computed: attach with --log FILE, a request log"
-            " with the bodies, and --tokenizer"
+            " with the bodies, and the server's own --tokenizer; where that is so, its status says whether the"
+            " tokenizer counts otherwise than the server"
         )
     elif told_by == "approximation":
         found.append("its prompt was cut into tokens without its tokenizer: positions and causes are rough")
     if ladder.derived[0]:
-        found.append("nothing tells what was served: hits are an estimate from prompts and KV events")
+        estimate = "" if ladder.unknown[0].any() else ": hits are an estimate from prompts and KV events"
+        found.append(f"nothing tells what was served{estimate}")
     if chains.known[0] and not len(reading.events.time):
         found.append("its server tells no KV events: what was held when cannot be told")
     if chains.reads_off[0]:
@@ -125,9 +127,7 @@ def _isolated(case: Case, seen: Sequence[Seen], token: int) -> str:
 
 
 def _evicted(case: Case, sub: str, seen: Sequence[Seen], token: int) -> str:
-    # a clear, and what made room, is told with the step that followed it: the request's own
-    looked_up = max(case.moment, int(case.chains.first_token[0]))
-    gone = [stay for stay in seen if stay.lost == sub and not held_at(stay, looked_up)]
+    gone = [stay for stay in seen if stay.lost == sub and not held_at(stay, case.looked_up)]
     own = [stay for stay in gone if stay.holder == case.holder]
     if not gone:
         return _ENDS[sub].format(when="before it came") + _sent(case, token)

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
+from analysis.alignment import FEWEST_HITS, fit
+from analysis.misses.alignments import measured
 from analysis.misses.block_events import AFTER_US
 from analysis.misses.columns import Columns, at, hours, together
 from analysis.misses.find import Found
 from analysis.misses.fleets import fleets
 from analysis.misses.model import Flags, Ints
 from analysis.misses.reader import BEFORE_US, Reading, Scope, complete, requests_sql
+from cachemodel.alignment import Alignment
 
 MOST_BESIDE = 64  # requests in flight that are looked at
-_LATEST, _LATEST_US = 500, 600_000_000  # of its server: requests, and how far back they may lie
+_PAIRS = 150  # to know the alignment by
+_MOST_HITS, _MOST_TOKENS = (
+    32,
+    100_000,
+)  # hits that are climbed with it, to prove the alignment, and their prompts
+_LATEST, _LATEST_US = 300, 300_000_000  # of its server: requests, and how far back they may lie
 
 
-def read_one(client: Client, found: Found) -> tuple[Reading, tuple[Ints, Ints]]:
-    """Read a request; with prompt and cached tokens of its server's latest ones, to know the alignment by."""
+def read_one(client: Client, found: Found) -> tuple[Reading, Mapping[str, Alignment], tuple[Ints, Ints]]:
+    """Read a request; with the alignments that canaries measured, and prompt and cached tokens of its server's latest
+    requests, to know the alignment by.
+
+    Where neither proves it, hits of the server are read as well: together with what was held they may.
+    """
     parameters: dict[str, object] = {
         "asked_servers": [found.server],
         "its_id": found.request_id,
@@ -34,12 +48,16 @@ def read_one(client: Client, found: Found) -> tuple[Reading, tuple[Ints, Ints]]:
         f"(time = {at('its_time')} AND request_id = {{its_id:String}})",
         parameters,
     )
-    known, told = together(
+    known, told, by_canaries = together(
         lambda: fleets(client, [found.server], found.time, found.time),
         lambda: Columns(client, requests_sql(latest, tail=f"ORDER BY time DESC LIMIT {_LATEST}"), parameters),
+        lambda: measured(client),
     )
     told = told.reversed().with_ints("server_at", np.full(told.n, known.servers.index(found.server)))
+    pairs = told.ints("prompt_tokens_told")[-_PAIRS:], told.ints("cached_tokens_told")[-_PAIRS:]
     keep = _beside(told, found)
+    if found.server not in by_canaries and not ((fitted := fit(*pairs)) and fitted.certain):
+        keep |= _hits(client, told, found)
     ids = told.texts("request_id")[keep].tolist()
     few = Scope(
         f"{latest.condition} AND request_id IN {{ids:Array(String)}}",
@@ -47,8 +65,34 @@ def read_one(client: Client, found: Found) -> tuple[Reading, tuple[Ints, Ints]]:
         {**parameters, "ids": ids},
         "ids",
     )
-    pairs = told.ints("prompt_tokens_told"), told.ints("cached_tokens_told")
-    return complete(client, few, told, known, keep), pairs
+    return complete(client, few, told, known, keep), by_canaries, pairs
+
+
+def _hits(client: Client, told: Columns, found: Found) -> Flags:
+    """The latest hits with a chain, the ones of few tokens first: each costs the history of its blocks."""
+    cached, prompt = told.ints("cached_tokens_told"), told.ints("prompt_tokens_told")
+    hits = np.flatnonzero((cached > 0) & (cached < prompt))
+    if len(hits) < FEWEST_HITS:
+        return np.zeros(told.n, np.bool_)
+    ids = told.texts("request_id")
+    chained = {
+        str(request_id)
+        for (request_id,) in client.query(
+            f"""
+            SELECT DISTINCT request_id FROM request_chains
+            WHERE server = {{server:String}} AND {hours(found.time - _LATEST_US, found.until)}
+                AND key IN (SELECT sipHash64(arrayJoin({{ids:Array(String)}})))
+            """,
+            parameters={"server": found.server, "ids": ids[hits].tolist()},
+        ).result_rows
+    }
+    hits = np.array([row for row in hits.tolist() if str(ids[row]) in chained], dtype=np.int64)
+    hits = hits[np.argsort(prompt[hits], kind="stable")][:_MOST_HITS] if len(hits) else hits
+    hits = hits[np.cumsum(prompt[hits]) <= _MOST_TOKENS]
+    keep = np.zeros(told.n, np.bool_)
+    if len(hits) >= FEWEST_HITS:
+        keep[hits] = True
+    return keep
 
 
 def _beside(told: Columns, found: Found) -> Flags:

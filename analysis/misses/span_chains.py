@@ -27,8 +27,9 @@ def _spans(chosen: str) -> str:
 
 def _contents(spans: str) -> str:
     """SQL of what stands behind the hashes: a server's own hash is of one content for ever."""
+    # an alias that is called as a column takes its place in WHERE, where no aggregate may stand
     return f"""
-        SELECT server, block, any(content) AS content, any(isolation) AS isolation, any(block_size) AS size
+        SELECT server, block, any(content) AS its_content, any(isolation) AS its_isolation, any(block_size) AS size
         FROM kv_events
         WHERE server IN (SELECT server FROM ({spans})) AND content IS NOT NULL
             AND action IN ('stored', 'resolved') AND block IN (SELECT arrayJoin(hashes) FROM ({spans}))
@@ -37,7 +38,7 @@ def _contents(spans: str) -> str:
 
 def span_blocks(chosen: str) -> str:
     """SQL of the contents of those requests' blocks."""
-    return f"SELECT assumeNotNull(content) FROM ({_contents(_spans(chosen))})"
+    return f"SELECT assumeNotNull(its_content) FROM ({_contents(_spans(chosen))})"
 
 
 def span_chains(client: Client, chosen: str, parameters: Mapping[str, object]) -> Columns:
@@ -50,10 +51,11 @@ def span_chains(client: Client, chosen: str, parameters: Mapping[str, object]) -
                toInt64(any(size)) AS block_size, argMin(isolation, number) AS isolation, toUInt64(0) AS template,
                0 AS reads_off, arrayMap(x -> x.2, arraySort(groupArray((number, content)))) AS blocks,
                toInt64(0) AS split_depth, toInt64(0) AS split_tokens, toInt64(0) AS pieces_from,
-               emptyArrayUInt64() AS pieces, emptyArrayUInt16() AS piece_tokens
+               emptyArrayUInt64() AS pieces, emptyArrayUInt16() AS piece_tokens, toInt64(9) AS truth
         FROM
         (
-            SELECT server, request_id, number, assumeNotNull(c.content) AS content, ifNull(c.isolation, 0) AS isolation,
+            SELECT server, request_id, number, assumeNotNull(c.its_content) AS content,
+                   ifNull(c.its_isolation, 0) AS isolation,
                    ifNull(c.size, 0) AS size, depth, length(hashes) AS told
             FROM ({spans}) AS s
             ARRAY JOIN hashes AS hash, arrayEnumerate(hashes) AS number

@@ -116,7 +116,7 @@ def reasons(events: Events, seen_locally: Flags | None = None) -> tuple[Ints, In
     part = np.select(
         [
             mine[0] > 0,
-            (before >= 0) & _is_lost(held, before),
+            (before >= 0) & _is_lost(held, before, at),
             mine[1] > 0,
             mine[2] > 0,
             anywhere > 0,
@@ -156,8 +156,9 @@ def _last_before(held: Stays, rows: Ints) -> Ints:
     return found
 
 
-def _is_lost(held: Stays, before: Ints) -> Flags:
-    lost: Flags = (held.why[before] == Action.GAP) & (held.end[before] < _NEVER)
+def _is_lost(held: Stays, before: Ints, at: Ints) -> Flags:
+    """Whether nobody knows how the stretch before went on."""
+    lost: Flags = (held.why[before] == Action.GAP) & (held.end[before] < at)
     return lost
 
 

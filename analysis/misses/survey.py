@@ -46,7 +46,7 @@ class Survey:
         server: Ints,
     ) -> None:
         self._chains, self._residency, self._history, self._positions = chains, residency, history, positions
-        self._server, self.holders = server, len(server)
+        self.server, self.holders = server, len(server)
         of_block = np.flatnonzero(residency.key >= 0)
         told = residency.key[of_block] * self.holders + residency.holder[of_block]
         by_server = np.argsort(server, kind="stable")
@@ -62,7 +62,7 @@ class Survey:
 
     def several(self, server: Ints) -> Flags:
         """Which servers have several holders."""
-        counts: Flags = np.bincount(self._server, minlength=self._history.servers)[server] > 1
+        counts: Flags = np.bincount(self.server, minlength=self._history.servers)[server] > 1
         return counts
 
     def pairs(
@@ -83,7 +83,7 @@ class Survey:
             block, some = block[which], some[which]
             holder = self._pairs[each] - some * self.holders
             if own_server:
-                own = self._server[holder] == self._chains.server[rows[block]]
+                own = self.server[holder] == self._chains.server[rows[block]]
                 block, some, holder = block[own], some[own], holder[own]
             of = rows[block]
             at = self._residency.place(holder, self._positions.moment[of])
@@ -95,7 +95,7 @@ class Survey:
         never stored. With `own_server` what is held is only maybe served: it is not known by which of its ranks."""
         surely, maybe = np.zeros(len(key), np.bool_), np.zeros(len(key), np.bool_)
         for pairs in self.pairs(key, row, any_key=any_key, own_server=own_server):
-            first = self._history.first(pairs.key, self._server[pairs.holder])
+            first = self._history.first(pairs.key, self.server[pairs.holder])
             look = self._residency.look(
                 pairs.key, pairs.holder, pairs.place, first, self._chains.arrived[pairs.row]
             )
@@ -109,8 +109,8 @@ class Survey:
 
     def _nowhere(self, pairs: Pairs, never: Flags) -> Ints:
         """Blocks that none of a server's holders ever stored."""
-        server = self._server[pairs.holder]
-        servers = int(self._server.max()) + 1
+        server = self.server[pairs.holder]
+        servers = int(self.server.max()) + 1
         # keys of one content are told apart here: each was sent to the server at a time of its own
         order = np.lexsort((server, pairs.key, pairs.block))
         group = pairs.block[order] * servers + server[order]

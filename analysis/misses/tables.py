@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.misses.parts import CAUSES, HITS, PARTS, UNKNOWN, computed, total
+from analysis.misses.parts import CAUSES, HITS, PARTS, UNKNOWN, total
 from analysis.misses.report_model import CeilingLine, EventsLine, MissLine, MissReport
-from analysis.misses.words import WHY
+from analysis.misses.words import UNTOLD, WHY, hit_share, known_computed, missed_parts
 from analysis.report.tables import Column, TextTable
 
 _LARGEST = 3  # causes named in a line
@@ -38,15 +38,16 @@ def tables(report: MissReport) -> Iterator[BarTable]:
 
 
 def _causes(line: MissLine) -> BarTable:
-    missed = computed(line.parts)
+    told = missed_parts(line)
+    missed = known_computed(line)
     rows: list[list[str]] = []
     bars: list[tuple[Mapping[str, int], int]] = []
     for name in (*HITS, *CAUSES, UNKNOWN):
         tokens = line.parts.get(name, 0)
         if not tokens:
             continue
-        of_missed = "" if name in HITS else _share(tokens, missed)
-        why = "hits" if name in HITS else WHY[name]
+        of_missed = _share(told[name], missed) if told.get(name) else ""
+        why = "hits" if name in HITS else UNTOLD if name == UNKNOWN and line.untold else WHY[name]
         rows.append([name, f"{tokens:,}", _share(tokens, line.prompt), of_missed, why])
         bars.append(({name: tokens}, line.prompt))
     if line.recomputed:
@@ -70,9 +71,9 @@ def _lines(title: str, heading: str, lines: Sequence[MissLine]) -> BarTable:
             line.key or shown_time(line.begin),
             f"{line.requests:,}",
             f"{line.prompt:,}",
-            _share(total(line.parts, HITS), line.prompt),
-            f"{computed(line.parts):,}",
-            largest(line.parts),
+            hit_share(line) or _share(total(line.parts, HITS), line.prompt),
+            f"{known_computed(line):,}" if known_computed(line) or not line.untold else "",
+            "; ".join(filter(None, [largest(missed_parts(line)), _untold(line)])),
         ]
         for line in lines
     ]
@@ -86,6 +87,10 @@ def _lines(title: str, heading: str, lines: Sequence[MissLine]) -> BarTable:
     ]
     table = TextTable(title, columns, rows, [False] * len(rows))
     return BarTable(table, [(line.parts, line.prompt) for line in lines])
+
+
+def _untold(line: MissLine) -> str:
+    return f"nothing tells of {line.untold:,}" if line.untold else ""
 
 
 def _ceilings(lines: Sequence[CeilingLine]) -> BarTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -11,7 +12,9 @@ from rich.text import Text
 from analysis.misses.parts import COLOURS, PARTS
 from analysis.misses.report_model import MissReport
 from analysis.misses.tables import BarTable, shown_time, tables
+from analysis.misses.words import counted
 from analysis.report.paper import escaped, fits, markdown_table, shown_text, terminal_table
+from cachemodel.printable import printable
 
 BAR_WIDTH = 24
 _CELL = "\N{FULL BLOCK}"
@@ -59,7 +62,7 @@ def to_markdown(report: MissReport) -> str:
     lines += ["", escaped(METHOD)]
     for title, sentences in _lists(report):
         lines += ["", f"## {title}", ""]
-        lines += [f"* `{s}`" if s.startswith("hitmap ") else f"* {escaped(s)}" for s in sentences]
+        lines += [f"* {_code(s)}" if s.startswith("hitmap ") else f"* {escaped(s)}" for s in sentences]
     return "\n".join(lines) + "\n"
 
 
@@ -70,7 +73,7 @@ def describe(report: MissReport) -> str:
     if not total.requests:
         return f"{report.name}: no requests, {period}"
     left = "" if total.placed == total.requests else f", {total.placed:,} of them placed"
-    return f"{report.name}: {total.requests:,} requests{left}, {total.prompt:,} prompt tokens, {period}"
+    return f"{report.name}: {counted(report)}{left}, {total.prompt:,} prompt tokens, {period}"
 
 
 def bar(parts: Mapping[str, int], whole: int, width: int) -> Text:
@@ -90,6 +93,14 @@ def legend(parts: Mapping[str, int]) -> Text:
     for name in (name for name in PARTS if parts.get(name)):
         text.append(f"{_CELL} ", COLOURS[name]).append(f"{name}  ")
     return text
+
+
+def _code(text: str) -> str:
+    """Text as Markdown's code on one line, whatever backticks are in it."""
+    shown = printable(text, lines=False)
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    room = " " if "`" in shown else ""
+    return f"{fence}{room}{shown}{room}{fence}"
 
 
 def _print_table(table: BarTable, console: Console) -> None:

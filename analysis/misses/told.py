@@ -59,7 +59,7 @@ def keep_used(runs: Runs, held: Ints) -> None:
     for others: not what the request had found, which is in use by then. Moves the lookup ahead of the step where more
     was held."""
     positions = runs.positions
-    some = (positions.own < 0) & (positions.holder >= 0) & (held < runs.lengths)
+    some = (positions.own < 0) & (positions.holder >= 0) & (held < runs.lengths) & ~positions.blurred
     rows = np.flatnonzero(some)
     place = runs.residency.place(positions.holder[rows], runs.chains.began[rows] - 1)
     rows, place = rows[place < positions.place[rows]], place[place < positions.place[rows]]
@@ -73,7 +73,7 @@ def settle(runs: Runs, laws: Laws, held: Ints) -> None:
     first token the block in question may have come or gone. Moves the lookup, and what was held then, where that makes
     the two agree."""
     chains, positions, residency = runs.chains, runs.positions, runs.residency
-    says = (chains.cached != NOT_TOLD) & (positions.holder >= 0) & ~chains.reads_off
+    says = (chains.cached != NOT_TOLD) & (positions.holder >= 0) & ~chains.reads_off & ~positions.blurred
     differs = says & (laws.served(chains.prompt, held * chains.block_size) != chains.cached)
     rows = np.flatnonzero(differs)
     size, law = chains.block_size[rows], laws.at(rows)

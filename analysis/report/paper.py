@@ -21,10 +21,15 @@ def terminal_table(table: TextTable, *, detail: bool, last: Sequence[RenderableT
     """detail: whether columns of detail are there. last: cells of one more column."""
     shown = [i for i, column in enumerate(table.columns) if detail or not column.detail]
     result = Table(
-        title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+        title=shown_text(table.title),
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
     for column in (table.columns[i] for i in shown):
-        result.add_column(column.heading, justify="right" if column.number else "left", overflow="fold")
+        heading = shown_text(column.heading)
+        result.add_column(heading, justify="right" if column.number else "left", overflow="fold")
     if last is not None:
         result.add_column("", no_wrap=True)
     for at, (row, strong) in enumerate(zip(table.rows, table.strong, strict=True)):
@@ -49,7 +54,7 @@ def markdown_table(table: TextTable) -> list[str]:
         [f"**{cell}**" if strong and cell else cell for cell in map(escaped, row)]
         for row, strong in zip(table.rows, table.strong, strict=True)
     ]
-    return [line([column.heading for column in table.columns]), line(rule), *map(line, rows)]
+    return [line([escaped(column.heading) for column in table.columns]), line(rule), *map(line, rows)]
 
 
 def shown_text(text: str, style: str = "") -> Text:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Any
 
 from cachemodel.errors import UserError
+from cachemodel.printable import printable
 from collector.canary.budget import Ledger, Spent
 from collector.canary.prompts import CHAT_ALLOWANCE, FEWEST_IDS, TEXT_ALLOWANCE, Prompt, Writer
 from collector.canary.server import (
@@ -63,6 +64,7 @@ class Prober:
         url: str,
         run: str,
         progress: Callable[[], None] = lambda: None,
+        random: Random | None = None,
     ) -> None:
         self.ledger, self.url, self.run = ledger, url, run
         self.dialect = Dialect()
@@ -71,7 +73,12 @@ class Prober:
         self.streamed = True
         self.longest: int | None = None
         self.added = 0  # tokens that the server puts around a text, as far as it tells
-        self._random = SystemRandom()
+        self.answers, self.over = (
+            1,
+            0,
+        )  # tokens of the longest answer, and how many had more than the one asked for
+        self.disbelieved: list[str] = []  # counts that cannot be true
+        self._random = random or SystemRandom()
         self._transport, self._progress = transport, progress
         self._number = self._in_a_row = 0
 
@@ -91,10 +98,11 @@ class Prober:
             if answer.status in (401, 403):
                 raise UserError(f"{self.url} wants a key: give --api-key or set HITMAP_API_KEY")
             if not is_refusal(answer.status) or not self.dialect.soften(answer.status, answer.error):
-                raise UserError(f"{self.url} answers no request of {self.dialect.model}: {answer.error}")
+                model = printable(self.dialect.model, lines=False)
+                raise UserError(f"{self.url} answers no request of {model}: {answer.error}")
         self.streamed = answer.streamed
         if not prompt.exact:
-            self.added = max(0, answer.told.get("prompt_tokens", prompt.tokens) - prompt.tokens)
+            self.added = max(0, self._tokens(prompt, answer) - prompt.tokens)
 
     def ask(self, prompt: Prompt, *, salt: str = "own", fresh: bool = False) -> Sample | None:
         """Send a prompt for one token; None where it failed, which is remembered.
@@ -107,9 +115,13 @@ class Prober:
             return None
         self._in_a_row = 0
         told = answer.told
+        tokens, cached = self._tokens(prompt, answer), told.get("cached_tokens")
+        if cached is not None and cached > tokens:
+            self.disbelieved.append(f"{cached:,} cached tokens of a prompt of {tokens:,}")
+            return Sample(tokens, None, None, None, None, answer.ttft_s)
         return Sample(
-            told.get("prompt_tokens", prompt.tokens),
-            told.get("cached_tokens"),
+            tokens,
+            cached,
             told.get("device_tokens"),
             told.get("host_tokens"),
             told.get("remote_tokens"),
@@ -120,8 +132,9 @@ class Prober:
         """A prompt that nobody sent before, of so many tokens with what the server adds to it."""
         return self.writer.write(max(1, tokens - self.added))
 
-    def shuffled(self, lengths: Sequence[int]) -> list[int]:
-        return self._random.sample(lengths, len(lengths))
+    def shuffled(self, lengths: Sequence[int], most: int | None = None) -> list[int]:
+        """The lengths in random order; most: of them only so many."""
+        return self._random.sample(lengths, len(lengths) if most is None else min(most, len(lengths)))
 
     def room(self, tokens: int) -> int:
         """So many tokens, or as many as the server's context has room for."""
@@ -146,24 +159,46 @@ class Prober:
 
     def _make_writer(self, ids: list[int]) -> None:
         if self.dialect.ids:
-            self.writer = Writer(ids)
+            self.writer = Writer(ids, random=self._random)
         else:
-            self.writer = Writer((), CHAT_ALLOWANCE if self.dialect.path == CHAT else TEXT_ALLOWANCE)
+            allowance = CHAT_ALLOWANCE if self.dialect.path == CHAT else TEXT_ALLOWANCE
+            self.writer = Writer((), allowance, self._random)
 
     def _generate(self, prompt: Prompt, salt: str, *, fresh: bool = False) -> Answer:
         """Send it until the server is no longer busy. An answer that says how many tokens it had settles the charge."""
         for attempt in range(_MOST_TRIES):
             request_id = f"{MARK}-{self.run}-{self._number}"
             body = self.dialect.body(prompt.content, request_id, f"{MARK}-{self.run}-{salt}")
-            charged = prompt.most + 1
+            charged = prompt.most + self.answers
             answer = self._call(self.dialect.path, body, charged, TIMEOUT_S, fresh=fresh)
-            if (count := answer.told.get("prompt_tokens")) is not None and not prompt.exact:
-                self.ledger.settle(charged, min(max(count, prompt.least), prompt.most) + 1)
+            self._settle(prompt, answer, charged)
             if not is_busy(answer.status) or attempt == _MOST_TRIES - 1:
                 break
             asked_s = answer.retry_after_s
             self.ledger.wait(_BACKOFF_S * 2**attempt if asked_s is None else asked_s)
         return answer
+
+    def _settle(self, prompt: Prompt, answer: Answer, charged: int) -> None:
+        """Charge what the answer says that it took. One longer than asked for raises what the next ones are charged."""
+        completion = max(answer.told.get("completion_tokens", answer.pieces), answer.pieces)
+        if completion > 1:
+            self.over += 1
+        self.answers = max(self.answers, completion)
+        count = answer.told.get("prompt_tokens")
+        if count is None and not completion:
+            return  # it may have cost all that was charged
+        sent = prompt.most if count is None else min(max(count, prompt.least), prompt.most)
+        self.ledger.settle(charged, sent + max(completion, 1))
+
+    def _tokens(self, prompt: Prompt, answer: Answer) -> int:
+        """Of a prompt: the server's count, unless no tokenizer could come to it."""
+        count = answer.told.get("prompt_tokens", prompt.tokens)
+        most = prompt.most + (TEXT_ALLOWANCE if prompt.exact else 0)
+        if prompt.least <= count <= most:
+            return count
+        between = f"{prompt.least:,} to {most:,}"
+        self.disbelieved.append(f"{count:,} prompt tokens, where the prompt sent can have {between}")
+        return prompt.tokens
 
     def _call(
         self,

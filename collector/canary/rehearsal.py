@@ -7,6 +7,7 @@ goes as far as the budget lets it. What a run does before it knows better is the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 from cachemodel.alignment import Alignment
@@ -29,12 +30,24 @@ class RehearsalClock:
         self._now += seconds
 
 
+class RehearsalRandom(Random):
+    """Draws the tokens of a prompt as a stretch of numbers that no other prompt has, whatever its length."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._drawn = 0
+
+    def choices(self, population: Any, *arguments: Any, k: int = 1, **more: Any) -> Any:
+        begin, self._drawn = self._drawn, self._drawn + k
+        return range(begin, self._drawn)
+
+
 class RehearsalServer:
     """A Transport. It tokenizes and takes token ids: texts are a little longer on a server that does not."""
 
     def __init__(self, model: str = "") -> None:
         self._model = model or "model"
-        self._held: set[tuple[str, tuple[int, ...]]] = set()
+        self._held: set[tuple[str, range]] = set()
 
     def send(
         self,
@@ -51,11 +64,9 @@ class RehearsalServer:
             return Answer(200, 0.0, body={"tokens": list(range(_IDS))})
         return self._generate(body["prompt"], body.get("cache_salt", ""))
 
-    def _generate(self, prompt: list[int], salt: str) -> Answer:
-        held = 0
-        if (salt, tuple(prompt)) in self._held:
-            held = len(prompt)
-        self._held.add((salt, tuple(prompt)))
+    def _generate(self, prompt: range, salt: str) -> Answer:
+        held = len(prompt) if (salt, prompt) in self._held else 0
+        self._held.add((salt, prompt))
         cached = _LAW.served(len(prompt), held)
         told = {"prompt_tokens": len(prompt), "cached_tokens": cached, "device_tokens": cached}
         told |= {"host_tokens": 0, "remote_tokens": 0}

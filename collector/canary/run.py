@@ -6,13 +6,14 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from random import Random
 
 from cachemodel.errors import UserError
 from collector.canary.budget import Budget, Clock, Ledger, Spent, WallClock
 from collector.canary.finding import Finding
 from collector.canary.measures import MEASURES, Options
 from collector.canary.prober import GaveUp, Prober
-from collector.canary.rehearsal import RehearsalClock, RehearsalServer
+from collector.canary.rehearsal import RehearsalClock, RehearsalRandom, RehearsalServer
 from collector.canary.wire import Transport
 
 INTRODUCTION = "introduction"
@@ -34,7 +35,8 @@ class Report:
     """A run. time: when it began. findings: of all measurements. courses: what each sent, the introduction first.
 
     cost: None where no price was given. failures: requests that failed, in the server's words. dropped: what of a
-    request the server refused, so that it was left out. interrupted: by the person who ran it.
+    request the server refused, so that it was left out. notes: what the server did that weakens the figures or costs
+    more than was asked for. interrupted: by the person who ran it.
     """
 
     run: str
@@ -48,6 +50,7 @@ class Report:
     cost: float | None = None
     failures: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     interrupted: bool = False
 
 
@@ -65,8 +68,10 @@ def run(
     model: str = "",
     clock: Clock | None = None,
     progress: Progress = lambda measure, ledger: None,
+    random: Random | None = None,
 ) -> Report:
     """Measure the server behind `transport`; url: what messages call it. model: the server's first where empty.
+    random: what prompts are drawn with; the system's where there is none.
 
     Ctrl-C ends it with what is known by then. Raises UserError where the server answers nothing at all, and where the
     budget does not even let it be asked.
@@ -74,7 +79,7 @@ def run(
     report = Report(secrets.token_hex(4), datetime.now(UTC))
     ledger = Ledger(budget, clock or WallClock())
     current = INTRODUCTION
-    prober = Prober(transport, ledger, url, report.run, lambda: progress(current, ledger))
+    prober = Prober(transport, ledger, url, report.run, lambda: progress(current, ledger), random)
     try:
         with _Entry(report, ledger, INTRODUCTION):
             prober.introduce(model)
@@ -91,6 +96,7 @@ def run(
         prober.failures,
         prober.dialect.dropped,
     )
+    report.notes = _notes(prober)
     report.requests, report.tokens, report.seconds = ledger.requests, ledger.tokens, ledger.elapsed_s
     report.cost = ledger.cost
     return report
@@ -99,11 +105,27 @@ def run(
 def rehearse(measures: Sequence[str], options: Options, budget: Budget, model: str = "") -> Report:
     """What `run` would send at most, without sending anything. Its findings mean nothing, and its seconds are those
     that the rate and the waits take alone."""
-    report = run(
-        RehearsalServer(model), "the server", measures, options, budget, model=model, clock=RehearsalClock()
-    )
+    clock, random = RehearsalClock(), RehearsalRandom()
+    server = RehearsalServer(model)
+    report = run(server, "the server", measures, options, budget, model=model, clock=clock, random=random)
     report.findings = []
     return report
+
+
+def _notes(prober: Prober) -> list[str]:
+    """What a server did that a person has to know of, in sentences."""
+    notes = []
+    if prober.over:
+        notes.append(
+            f"the server ignores {prober.dialect.limit}: of {prober.over:,} requests for one token each the longest"
+            f" answer had {prober.answers:,}; all of it is charged"
+        )
+    if prober.disbelieved:
+        notes.append(
+            f"counts that cannot be true came {len(prober.disbelieved):,} times and were not used; the last was"
+            f" {prober.disbelieved[-1]}"
+        )
+    return notes
 
 
 def _take(name: str, prober: Prober, options: Options, report: Report) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cachemodel.errors import UserError
+from cachemodel.printable import printable
 from collector.request_log import CANARY_MARK
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -133,7 +134,8 @@ def read_models(status: int | None, error: str, body: Mapping[str, Any], wanted:
             return Models(wanted, None, "")
         raise UserError(f"{url}/v1/models names no model (HTTP {status}): say which with --model")
     if wanted and wanted not in named:
-        raise UserError(f"{url} serves no model {wanted!r}; it serves {', '.join(list(named)[:8])}")
+        known = printable(", ".join(list(named)[:8]), lines=False)
+        raise UserError(f"{url} serves no model {wanted!r}; it serves {known}")
     entry = named[wanted or next(iter(named))]
     longest = entry.get("max_model_len")
     if longest is None and isinstance(meta := entry.get("meta"), dict):

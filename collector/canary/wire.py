@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from cachemodel.address import bearer_key
 from collector import usage
 from collector.usage import stream
 
@@ -25,6 +26,7 @@ NO_ANSWER = "no answer"
 _CHUNK = 1 << 16
 _IDLE_S = 2.0  # below what servers wait before they close, so that no request meets a closing connection
 _MAX_ERROR = 300
+_TEXTS = ("content", "text", "reasoning_content", "reasoning", "tool_calls")
 _Json = Mapping[str, Any]
 
 
@@ -35,7 +37,8 @@ class Answer:
     status: None where no HTTP answer came. ttft_s: seconds from sending to the first generated piece of a stream, or to
     the whole answer where it came in one piece (`streamed` tells). told: what it says of its tokens, as collector.usage
     reads it. error: why there is no usable answer, in the server's words where it has some; empty where there is one.
-    retry_after_s: how long the server asks to stay away. body: of an answer in one piece.
+    retry_after_s: how long the server asks to stay away. body: of an answer in one piece. pieces: of a stream, those
+    that brought text: no token brings more than one.
     """
 
     status: int | None = None
@@ -45,6 +48,7 @@ class Answer:
     error: str = ""
     retry_after_s: float | None = None
     body: _Json = field(default_factory=dict)
+    pieces: int = 0
 
 
 class Transport(Protocol):
@@ -64,7 +68,8 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """Over one connection that is kept open, to the API at `url` (without /v1). api_key: sent as a bearer token."""
+    """Over one connection that is kept open, to the API at `url` (without /v1). api_key: sent as a bearer token,
+    without the blanks around it. Raises UsageError, which does not show it, where no header can carry it."""
 
     def __init__(self, url: str, api_key: str = "") -> None:
         self._parts = urlsplit(url)
@@ -73,7 +78,7 @@ class HttpTransport:
             "Content-Type": "application/json",
             "Accept-Encoding": "identity",
         }
-        if api_key:
+        if api_key := bearer_key(api_key):
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._connection: http.client.HTTPConnection | None = None
         self._used_at = 0.0
@@ -181,6 +186,7 @@ def _read_stream(response: http.client.HTTPResponse, answer: Answer, sent: float
         chunk = _decoded(data)
         if error := chunk.get("error"):
             answer.error = _sentence(error)
+        answer.pieces += _brings_text(chunk)
         if answer.ttft_s is None and _generated(chunk):
             answer.ttft_s = now - sent
         done = done or any(choice.get("finish_reason") for choice in _choices(chunk))
@@ -192,11 +198,14 @@ def _read_stream(response: http.client.HTTPResponse, answer: Answer, sent: float
 
 def _generated(chunk: _Json) -> bool:
     """Whether it brings text or says that there is no more: the first chunk of a chat only names the role."""
+    return _brings_text(chunk) or any(choice.get("finish_reason") for choice in _choices(chunk))
+
+
+def _brings_text(chunk: _Json) -> bool:
     for choice in _choices(chunk):
         delta = choice.get("delta")
         part = delta if isinstance(delta, dict) else choice
-        told = ("content", "text", "reasoning_content", "reasoning", "tool_calls")
-        if choice.get("finish_reason") or any(part.get(name) for name in told):
+        if any(part.get(name) for name in _TEXTS):
             return True
     return False
 
@@ -208,12 +217,17 @@ def _choices(chunk: _Json) -> Sequence[_Json]:
 
 def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
     """The data of each event, when its line is there."""
-    line = b""
+    begun: list[bytes] = []  # a line's pieces, joined once it is whole: it can come byte by byte
     for piece in _pieces(response):
-        *lines, line = (line + piece).split(b"\n")
-        for whole in (*lines,):
-            if whole.startswith(b"data:"):
-                yield whole.removeprefix(b"data:").strip()
+        first, *rest = piece.split(b"\n")
+        begun.append(first)
+        for more in rest:
+            yield from _data(b"".join(begun))
+            begun = [more]
+    yield from _data(b"".join(begun))
+
+
+def _data(line: bytes) -> Iterator[bytes]:
     if line.startswith(b"data:"):
         yield line.removeprefix(b"data:").strip()
 
@@ -270,7 +284,7 @@ def _seconds(retry_after: str | None) -> float | None:
         pass
     try:
         until = parsedate_to_datetime(retry_after)
-    except ValueError:
+        until = until if until.tzinfo else until.replace(tzinfo=UTC)
+        return max(0.0, (until - datetime.now(UTC)).total_seconds())
+    except (ValueError, OverflowError, TypeError, IndexError):
         return None
-    until = until if until.tzinfo else until.replace(tzinfo=UTC)
-    return max(0.0, (until - datetime.now(UTC)).total_seconds())

@@ -1,7 +1,8 @@
 """Prompts of a request log as chains of keyed hashes, and what of their text may be kept.
 
 settings, key       what a person sets, and the secret of the installation
-prompt, text        a line of the log as a prompt; pure
+prompt, text, refused
+                    a line of the log as a prompt, and whether it was computed at all; pure
 prompt_log, waiting the prompts of a growing log, brought into the order in which they were sent
 tokens              what a tokenizer is: server (asked over HTTP), local (tokenizer.json), approximate
 memory, pieces, template, row

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 from pathlib import Path
 
 from cachemodel.content import SHORTEST_KEY
 from cachemodel.errors import UserError
+
+log = logging.getLogger(__name__)
 
 KEY_BYTES, LONGEST_KEY = 32, 64
 
@@ -29,11 +32,16 @@ def parse_key(text: str) -> bytes:
 def installation_key(file: Path) -> bytes:
     """The key in `file`, which is made where there is none. Raises UserError where it can be neither read nor made.
 
-    Two processes that begin at once come to the same key: whoever is first to put the file there made it.
+    Two processes that begin at once come to the same key: whoever is first to put the file there made it. A file that
+    others may read is used, with a warning.
     """
     try:
         if not file.exists():
             _make(file)
+        if file.stat().st_mode & 0o077:
+            log.warning(
+                "%s can be read by others, who could try out prompts with it: chmod 600 %s", file, file
+            )
         return parse_key(file.read_text())
     except (ValueError, UnicodeDecodeError) as error:
         raise UserError(

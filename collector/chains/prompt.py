@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from collector.chains.refused import is_refused
 from collector.request_log import UsageRow
 from collector.usage.style import Record, at
 
@@ -57,8 +58,7 @@ class Prompt:
 
 def read_prompt(record: Record, row: UsageRow) -> Prompt | str:
     """The prompt of a line whose usage is `row`, or why there is none: one of a few fixed phrases."""
-    status = record.get("status")
-    if isinstance(status, int) and status >= 400:
+    if is_refused(record, computed=bool(row.prompt_tokens) or row.client_ttft_us is not None):
         return REFUSED
     body: Record = next((found for name in _BODIES if isinstance(found := record.get(name), dict)), record)
     told = _content(record, body)

@@ -17,13 +17,14 @@ _RULES = tuple(
         ("<private key>", r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"),
         ("<login>", r"(?<=://)[^\s/@:]{1,200}(?::[^\s/@]{0,200})?(?=@)"),
         ("<uuid>", r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"),
-        ("<email>", r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"),
+        ("<email>", r"(?<![\w.+%-])[\w.+%-]{1,64}(?:@|%40)[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"),
         ("<token>", r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"),
         (
             "<token>",
             r"\b(?:sk|pk|rk|ghp|gho|ghs|ghu|github_pat|glpat|hf|xox[abps]|AKIA|ASIA|AIza|ya29)[-_.]?[\w-]{12,}",
         ),
         ("<token>", r"(?i:\bbearer\s+)[\w.~+/=-]{8,}"),
+        ("<token>", r"(?i:\bbasic\s+)(?=[\w+/-]{0,200}(?:\d|[a-z][A-Z]|=))[\w+/-]{6,}={0,2}"),
         ("<ip>", r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)"),
         ("<ip>", r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}(?![\w:])"),
         (
@@ -38,8 +39,10 @@ _RULES = tuple(
 _TIME = r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)"
 _NUMBER = re.compile(rf"({_TIME})|\+?\(?\d(?:[ ./()-]{{0,2}}\d){{5,}}")
 _SECRET = re.compile(
-    r"(?i)([\"']?\b(?:\w{0,30}[_-])?(?:password|passwd|passphrase|pwd|secret|api[_-]?key|access[_-]?key|token"
-    r"|credentials?|pin)\b[\"']?(?:\s*[:=]\s*|\s+is\s+))([\"']?)([^\s\"',;<>]{3,})"
+    r"(?i)((?:\b|(?<=\\[nrt]))(?:\w{0,30}[_-])?(?:password|passwd|passphrase|pwd|secret|api[_-]?key|access[_-]?key|token"
+    r"|credentials?|pin)\b(?:\\{0,8}[\"'])?(?:\s*[:=]\s*|\s+is\s+))"
+    # in quotes to their end, which can be escaped as often as their beginning and may stand in the secret more often
+    r"(?:(\\{0,8}[\"'])(?:(?!(?<!\\)\2)(?:\\.|[^\n])){1,200}(?=\2)|(\\{0,8}[\"']?)[^\s\"',;<>]{3,})"
 )
 _TITLE = r"(?:(?:[Mm]rs?|[Mm]s|[Dd]r|[Pp]rof)\.?\s+)"
 _CAPITALISED = r"[^\W\d_a-z][\w'’-]+"
@@ -60,7 +63,7 @@ _NO_NAMES = frozenset(_SENTENCES.split())
 
 def redacted(text: str) -> str:
     """The text with placeholders. The same text always gives the same."""
-    text = _SECRET.sub(r"\1\2<secret>", text)
+    text = _SECRET.sub(lambda found: f"{found[1]}{found[2] or found[3] or ''}<secret>", text)
     for placeholder, pattern in _RULES:
         text = pattern.sub(placeholder, text)
     text = _NUMBER.sub(lambda found: found[1] or "<number>", text)

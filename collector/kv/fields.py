@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from cachemodel.kv_events.media import tier_of
 MAX_TEXT = 256  # characters of a text field; each is repeated in the row of every block
 MAX_KEYS = 1024  # of the JSON text of extra keys
 MAX_FIELDS, MAX_NAME = 32, 64  # fields that nobody knows, and characters of their names
+MAX_NUMBER = 1_000_000  # as large a number that nobody knows is told as it is
+_NAME = re.compile(rf"[A-Za-z0-9_]{{1,{MAX_NAME}}}")
 encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
@@ -51,12 +54,18 @@ def place(medium: str | None, ownership: str | None, group: int | None) -> dict[
 def detail(known: Mapping[str, Any], unknown: Mapping[str, Any]) -> str:
     """JSON text of fields that have no column.
 
-    What nobody knows is told by its size unless it is a number: it may be token ids, or the text of a prompt.
+    What nobody knows is told by its size unless it is a small number: it may be token ids, the text of a prompt, or a
+    number that stands for a person. The same goes for its name.
     """
     told = {name: capped(value) if isinstance(value, str) else value for name, value in known.items()}
     for name, value in list(unknown.items())[:MAX_FIELDS]:
-        told.setdefault(capped(name, MAX_NAME), _size(value))
+        told.setdefault(named(name), _size(value))
     return _text(told)
+
+
+def named(text: str) -> str:
+    """The name of something that nobody knows, where it looks like one; else how long it is."""
+    return text if _NAME.fullmatch(text) else f"a name of {len(text)} characters"
 
 
 def beside(event: BlockStored, hasher: ContentHasher) -> dict[str, Any]:
@@ -112,10 +121,14 @@ def _private(key: object, lora_name: str | None, hasher: ContentHasher) -> objec
 
 
 def _size(value: object) -> object:
-    """A number, or how much there is of anything else."""
+    """A small number, or how much there is of anything else."""
     match value:
-        case bool() | int() | float() | None:
+        case bool() | None:
             return value
+        case float():
+            return value if abs(value) < MAX_NUMBER else "a number of 1e6 or more"
+        case int():
+            return value if abs(value) < MAX_NUMBER else f"{len(str(abs(value)))} digits"
         case str():
             return f"{len(value)} characters"
         case bytes():

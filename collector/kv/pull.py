@@ -20,7 +20,7 @@ from cachemodel.kv_events import KVEventBatch
 from cachemodel.kv_events.trtllm import Drain, Drained
 from collector.fetch import FetchError, get
 from collector.kv.keeper import IndexKeeper
-from collector.kv.stream import COUNTED, KvStream, Message, Position
+from collector.kv.stream import COUNTED, MAX_RANKS, KvStream, Message, Position
 from collector.sink import Entry, Sink
 from collector.source import FAILING, RUNNING, WAITING, PollingSource
 
@@ -109,13 +109,16 @@ class KvPull(PollingSource):
         for item in items:
             ts = round(received, 6)
             batch = None if item.error else KVEventBatch(ts, item.events, item.rank)
-            yield from self._stream(item.rank or 0).take(
-                Message(item.event_id, received, ts, batch, item.error)
-            )
+            stream = self._stream(item.rank or 0)
+            if stream is not None:
+                yield from stream.take(Message(item.event_id, received, ts, batch, item.error))
 
-    def _stream(self, rank: int) -> KvStream:
+    def _stream(self, rank: int) -> KvStream | None:
+        """The stream of a rank; None for a new one that there is no room for."""
         stream = self._streams.get(rank)
-        if stream is None:
+        if stream is None and len(self._streams) >= MAX_RANKS:
+            self.counts["left_out"] += 1
+        elif stream is None:
             try:
                 position = self._ask_position(rank).get(SOURCE)
             except Exception:
@@ -140,6 +143,8 @@ class KvPull(PollingSource):
             f", {totals['missing']} missing: dropped, or read by somebody else" if totals["missing"] else ""
         )
         last = max(stream.last for stream in self._streams.values())
+        if left_out := self.counts["left_out"]:
+            missing += f", {left_out} left out: of more than {MAX_RANKS} ranks"
         self.tell(
             RUNNING, f"{totals['messages']} events, last number {last}{missing}; times are those of reading"
         )

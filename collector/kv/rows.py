@@ -26,6 +26,7 @@ from collector.kv.fields import (
     capped,
     detail,
     encode,
+    named,
     own_keys,
     place,
     rest,
@@ -84,7 +85,7 @@ class EventRows:
             group, told = uint(event.group_idx, 32), detail(capacity, event.unknown)
             return {"action": "created", "group_idx": group, "detail": told}
         self.counts["unknown"] += 1
-        return {"action": "unknown", "detail": detail({"type": event.type}, event.fields)}
+        return {"action": "unknown", "detail": detail({"type": named(event.type)}, event.fields)}
 
     def _stored(self, event: BlockStored, out: list[Row]) -> None:
         index, hasher, group = self.index, self._hasher, uint(event.group_idx, 32)

@@ -1,7 +1,8 @@
 """The index of a publisher's streams in a file, so that a collector that starts again need not read it all back.
 
-    magic            hitmap-kv-index/1, a line
-    chunks           8 bytes of length, then the bytes: a msgpack header, then the columns it names, in its order
+    magic            hitmap-kv-index/2, a line
+    chunks           8 bytes of length, then the bytes: a msgpack header, then for each rank it names the columns of its
+                     table, what each of its places was told, and its orphans as msgpack, in its order
     digest           BLAKE2b of the chunks, 16 bytes
 
 Written beside the file and put in its place at once. What is damaged, of another server, installation or version is
@@ -22,12 +23,13 @@ import msgspec
 from cachemodel.content import ContentHasher
 from cachemodel.residency import Completeness
 from collector.kv.index import MAX_BLOCKS, BlockIndex
-from collector.kv.orphans import Event, Orphan
+from collector.kv.orphans import Orphan
 from collector.kv.table import COLUMNS, BlockTable
 
-_MAGIC = b"hitmap-kv-index/1\n"
+_MAGIC = b"hitmap-kv-index/2\n"
 _DIGEST_BYTES = 16
 _MAX_CHUNK = 1 << 30
+_orphans = msgspec.msgpack.Decoder(list[Orphan]).decode
 
 
 class SnapshotError(ValueError):
@@ -106,6 +108,7 @@ def _chunks(server: str, hasher: ContentHasher, streams: Mapping[str, SavedStrea
         for index in stream.ranks.values():
             yield from index.table.columns().values()
             yield from (place.told for place in index.places.values())
+            yield msgspec.msgpack.encode(list(index.orphans))
 
 
 def _described(rank: int, index: BlockIndex) -> dict[str, Any]:
@@ -115,7 +118,6 @@ def _described(rank: int, index: BlockIndex) -> dict[str, Any]:
         "cleared": sorted(index.complete.cleared),
         "ends": [index.table.oldest, index.table.newest],
         "places": [[place.medium, place.ownership, place.forgot] for place in index.places.values()],
-        "orphans": list(index.orphans),
     }
 
 
@@ -158,11 +160,6 @@ def _index(told: Mapping[str, Any], hasher: ContentHasher, chunk: Any) -> BlockI
         place.forgot, place.told = forgot, bytearray(chunk())
         if len(place.told) != len(table):
             raise SnapshotError("it is damaged")
-    for saved in told["orphans"]:
-        orphan: Orphan = msgspec.convert({**saved, "events": []}, Orphan)
-        kept = index.orphans.add(orphan.key, orphan.block)
-        if orphan.parent is not None and orphan.parent_key is not None:
-            index.orphans.hang(kept, orphan.parent, orphan.parent_key, orphan.piece, orphan.own_keys)
-        for event in saved["events"]:
-            index.orphans.note(kept, Event(*event))
+    for orphan in _orphans(chunk()):
+        index.orphans.put(orphan)
     return index

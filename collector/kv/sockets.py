@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from cachemodel.errors import UserError
 
@@ -35,6 +36,26 @@ def open_socket(kind: int, address: str, *, bind: bool) -> zmq.Socket[bytes]:
         socket.close()
         raise UserError(_unusable(address, bind, error)) from error
     return socket
+
+
+class Handshakes:
+    """Tells when a socket's peer was there, or was there again."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self._monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+
+    def new(self) -> bool:
+        """Whether there was one since the last look."""
+        found = False
+        while self._monitor.poll(0):
+            recv_monitor_message(self._monitor)
+            found = True
+        return found
+
+    def close(self) -> None:
+        if not self._socket.closed:
+            self._socket.disable_monitor()
 
 
 def _unusable(address: str, bind: bool, error: zmq.ZMQError) -> str:

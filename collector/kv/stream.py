@@ -40,11 +40,19 @@ from collector.sink import Entry
 # Events and blocks of one message: a prompt of 256k tokens where a page is one token, as SGLang's can be.
 MAX_ROWS = 1 << 18
 _ENTRY_ROWS = 20_000
+MAX_RANKS = 1024  # of one publisher, of all its topics together; each takes some 5 kB
 COUNTED = (
     *("messages", "duplicates", "gaps", "missing", "restarts"),
-    *("unreadable", "bad_time", "unknown", "resolved"),
+    *("unreadable", "bad_time", "unknown", "resolved", "ranks_left_out"),
 )
 """What a stream counts."""
+
+
+class Room:
+    """How many more ranks those who share it may have."""
+
+    def __init__(self) -> None:
+        self.left = MAX_RANKS
 
 
 class Order(Enum):
@@ -115,10 +123,12 @@ class KvStream:
     """The messages of one publisher, in the order they are taken, as rows of `kv_events`.
 
     rank: of messages that name none. position: from where to go on. saved: the same stream as an earlier run left it,
-    which lets the position's history be read from there on only; where it does not fit, `misfit` says why.
+    which lets the position's history be read from there on only; where it does not fit, `misfit` says why. room: what
+    the publisher's streams share.
 
     counts: messages, duplicates, gaps, missing (messages), restarts, unreadable (messages), bad_time (those of
-    them whose time it is), unknown (events), resolved (blocks).
+    them whose time it is), unknown (events), resolved (blocks), ranks_left_out (messages of a rank there is no room
+    for).
     """
 
     def __init__(
@@ -130,8 +140,10 @@ class KvStream:
         *,
         hasher: ContentHasher,
         saved: SavedStream | None = None,
+        room: Room | None = None,
     ) -> None:
         self._server, self._source, self._rank = server, source, rank
+        self._room = room or Room()
         self._hasher = hasher
         self.counts: Counter[str] = Counter()
         self.misfit = _misfit(saved, position) if saved else ""
@@ -143,6 +155,7 @@ class KvStream:
         if saved and not self.misfit:
             self._last, self._last_ts = max((self._last, self._last_ts), (saved.last, saved.last_ts))
             self._by_rank = {told: EventRows(hasher, index) for told, index in saved.ranks.items()}
+            self._room.left -= len(self._by_rank)
         if position and position.history:
             index = self._events(rank).index
             if saved and not self.misfit:
@@ -213,10 +226,12 @@ class KvStream:
         """Rows of what precedes a message: a restart, a gap, and that it cannot be read itself."""
         if order is Order.NEXT and message.batch is not None:
             return []
-        ranks, told = sorted({*self._by_rank, rank}), []
+        new = [rank] if self._has_room(rank) else []
+        ranks, told = sorted({*self._by_rank, *new}), []
         if order is Order.RESTARTED:
             self.counts["restarts"] += 1
             told = [{"action": "restart", "seq": message.seq, "rank": one} for one in ranks]
+            self._room.left += len(self._by_rank)
             self._last, self._epoch, self._by_rank = -1, None, {}
         if message.seq > self._last + 1:
             self.counts["gaps"] += 1
@@ -237,9 +252,13 @@ class KvStream:
             else told
         )
 
+    def _has_room(self, rank: int) -> bool:
+        return rank in self._by_rank or self._room.left > 0
+
     def _events(self, rank: int) -> EventRows:
         events = self._by_rank.get(rank)
         if events is None:
+            self._room.left -= 1
             events = self._by_rank[rank] = EventRows(self._hasher)
         return events
 
@@ -259,6 +278,9 @@ class KvStream:
             self.counts["unreadable"] += 1
             self.counts["bad_time"] += message.bad_time
             return [row({"pos": 1, "action": "unknown", "detail": detail({"error": message.error}, {})})]
+        if not self._has_room(rank):
+            self.counts["ranks_left_out"] += 1
+            return []
         events = self._events(rank)
         events.begin(message.seq, ts)
         rows = [made for event in message.batch.events for made in events.of(event)]

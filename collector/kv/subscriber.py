@@ -22,14 +22,15 @@ from cachemodel.errors import UserError
 from collector.kv.keeper import IndexKeeper
 from collector.kv.replay import Waits, replies
 from collector.kv.snapshot import SavedStream
-from collector.kv.sockets import open_socket
-from collector.kv.stream import COUNTED, KvStream, Message, Order, Position
+from collector.kv.sockets import Handshakes, open_socket
+from collector.kv.stream import COUNTED, MAX_RANKS, KvStream, Message, Order, Position, Room
 from collector.otlp.check import DEFAULT_WINDOW, Window
 from collector.sink import Entry, Sink
 from collector.source import FAILING, RUNNING, WAITING, SourceStatus, ThreadSource
 
 BURST = 256  # messages that go to the sink together
 _POLL_MS = 200
+_SETTLED_S = 0.2  # after a connection: until the publisher knows of the subscription, what it sends is lost
 _CONNECT_S = 1.0  # within which a replay socket must be connected: live events wait; the first time, longer
 _LONGEST_PAUSE_S = 300.0
 _FIRST_REOPEN_S, _LONGEST_REOPEN_S = 1.0, 30.0  # between tries to use an address that cannot be used
@@ -84,7 +85,10 @@ class KvSubscriber(ThreadSource):
         self._ask_positions = positions
         self._resumed: dict[str, KvStream] = {}  # streams that were not heard of yet in this run
         self._streams: dict[str, KvStream] = {}
+        self._room = Room()
         self._events: zmq.Socket[bytes] | None = None
+        self._handshakes: Handshakes | None = None
+        self._look_at: float | None = None  # when to ask what was sent while nobody listened
         self._reopen_s = _FIRST_REOPEN_S
         self._caught_up = self._refused = False
         # a replay socket that does not answer must not delay live events
@@ -94,6 +98,8 @@ class KvSubscriber(ThreadSource):
         super().stop(timeout_s)
         if self._thread.is_alive():
             return
+        if self._handshakes:
+            self._handshakes.close()
         if self._events:
             self._events.close(linger=0)
         if not self._refused:  # the index would stand at messages that nobody has
@@ -110,11 +116,27 @@ class KvSubscriber(ThreadSource):
         if not self._caught_up:
             self._caught_up = True
             self._resume(self._ask_positions())
-            start = min((max(stream.last, 0) for stream in self._resumed.values()), default=0)
-            self._deliver_all(self._catch_up(start, self.endpoint.topic or None))
+            self._catch_up_known()
         if self._events and self._events.poll(_POLL_MS):
             self._deliver_all(self._live(self._events))
+        self._look_again()
         self._keep()
+
+    def _look_again(self) -> None:
+        """Have replayed what was sent before a new connection subscribed: the next message, which would show the gap,
+        can be long in coming, and a publisher that began anew may have emptied its cache."""
+        if self._handshakes and self._handshakes.new():
+            self._look_at = time.monotonic() + _SETTLED_S
+        if self._look_at is None or time.monotonic() < max(self._look_at, self._ask_after):
+            return
+        self._look_at = None
+        self._catch_up_known()
+
+    def _catch_up_known(self) -> None:
+        """Take what the publisher still has from where its streams stand."""
+        start = min((max(stream.last, 0) for stream in self._known()), default=0)
+        topic = self.endpoint.topic or (next(iter(self._streams)) if len(self._streams) == 1 else None)
+        self._deliver_all(self._catch_up(start, topic))
 
     def _resume(self, positions: Mapping[str, Position]) -> None:
         """Take up the streams where the store and the index file left them."""
@@ -149,7 +171,7 @@ class KvSubscriber(ThreadSource):
             self._reopen_s = min(2 * self._reopen_s, _LONGEST_REOPEN_S)
             return False
         events.subscribe(self.endpoint.topic)
-        self._events = events
+        self._events, self._handshakes = events, Handshakes(events)
         self.tell(WAITING, f"no event yet on {self.endpoint.events}")
         return True
 
@@ -171,6 +193,8 @@ class KvSubscriber(ThreadSource):
             )
         if totals["bad_time"]:
             detail += f", {totals['bad_time']} left out whose time is long ago or in the future"
+        if left_out := totals["ranks_left_out"] + self.counts["topics_left_out"]:
+            detail += f", {left_out} left out: of more than {MAX_RANKS} ranks and topics"
         if self._pause_s:
             detail += f"; {self.endpoint.replay} does not answer: what is missed is not replayed"
         self.tell(RUNNING, detail)
@@ -189,6 +213,8 @@ class KvSubscriber(ThreadSource):
                 continue
             topic, message = parsed
             stream = self._stream(topic)
+            if stream is None:
+                continue
             order = stream.order(message)
             if order is Order.BEHIND_GAP:
                 yield from self._catch_up(max(stream.last, 0), topic)
@@ -207,18 +233,22 @@ class KvSubscriber(ThreadSource):
     def _message(self, seq: bytes, payload: bytes) -> Message:
         return Message.read(int.from_bytes(seq, "big"), payload, time.time(), self.endpoint.window)
 
-    def _stream(self, topic: str) -> KvStream:
-        stream = self._streams.get(topic)
+    def _stream(self, topic: str) -> KvStream | None:
+        """The stream of a topic; None for a new one that there is no room for."""
+        stream = self._streams.get(topic) or self._resumed.pop(topic, None)
         if stream is None:
-            stream = self._resumed.pop(topic, None) or self._new_stream(topic)
-            self._streams[topic] = stream
+            if self._room.left <= 0 or len(self._streams) >= MAX_RANKS:
+                self.counts["topics_left_out"] += 1
+                return None
+            stream = self._new_stream(topic)
+        self._streams[topic] = stream
         return stream
 
     def _new_stream(
         self, topic: str, position: Position | None = None, saved: SavedStream | None = None
     ) -> KvStream:
         server, rank = self.endpoint.server, self.endpoint.rank
-        return KvStream(server, topic, rank, position, hasher=self._hasher, saved=saved)
+        return KvStream(server, topic, rank, position, hasher=self._hasher, saved=saved, room=self._room)
 
     # -- replay
 
@@ -253,7 +283,10 @@ class KvSubscriber(ThreadSource):
                 stream_topic = topic if reply_topic is None else reply_topic
                 if stream_topic is None:
                     return None
-                stream, first = self._stream(stream_topic), stream is None
+                found, first = self._stream(stream_topic), stream is None
+                if found is None:
+                    continue
+                stream = found
                 order = stream.order(message)
                 if order is Order.RESTARTED and start and message.seq:
                     return 0  # the number is taken by another life of the publisher

@@ -3,18 +3,21 @@
 A dict from integers to tuples takes about 250 bytes a block; this takes 52 with its hash table (linear probing, at
 most half full, backward shift on removal). A *slot* is a block's place in the columns; it is another block's once that
 was forgotten.
+
+Keys come from publishers, who may choose them. Each table therefore hashes with a secret of its own: the bits from 64
+on of the product with a random 88-bit number (Dietzfelbinger's multiply-shift), which no two keys share but by chance.
 """
 
 from __future__ import annotations
 
+import secrets
 from array import array
 
 NONE = 0xFFFFFFFF  # no slot; a depth that is not known
-_MIX = 0x9E3779B97F4A7C15  # keys can be consecutive numbers
-_SHIFT = 40
+_SHIFT, _MIX_BITS = 64, 88  # so that a table can have 2^24 places
 _FIRST_SIZE = 256
 
-COLUMNS = ("keys", "parent", "content", "isolation", "depth", "older", "newer", "index")
+COLUMNS = ("keys", "parent", "content", "isolation", "depth", "older", "newer")
 
 
 class BlockTable:
@@ -27,6 +30,7 @@ class BlockTable:
         self.content, self.isolation = array("Q"), array("Q")
         self.depth = array("I")
         self.older, self.newer = array("I"), array("I")
+        self._mix = secrets.randbits(_MIX_BITS) | 1
         self.index = array("I", bytes(4 * _FIRST_SIZE))  # slot + 1, 0 where empty
         self._mask = _FIRST_SIZE - 1
         self.oldest = self.newest = NONE
@@ -37,7 +41,7 @@ class BlockTable:
     def find(self, key: int) -> int:
         """The slot of a block; -1 where it is not known."""
         index, keys, mask = self.index, self.keys, self._mask
-        at = (key * _MIX >> _SHIFT) & mask
+        at = (key * self._mix >> _SHIFT) & mask
         while entry := index[at]:
             if keys[entry - 1] == key:
                 return entry - 1
@@ -60,7 +64,7 @@ class BlockTable:
             for links in (self.depth, self.older, self.newer):
                 links.append(NONE)
             if 2 * len(self.keys) > self._mask:
-                self._grow()
+                self._rehash()
                 self._append(slot)
                 return slot
         self._insert(slot, key)
@@ -77,26 +81,33 @@ class BlockTable:
 
     def _insert(self, slot: int, key: int) -> None:
         index, mask = self.index, self._mask
-        at = (key * _MIX >> _SHIFT) & mask
+        at = (key * self._mix >> _SHIFT) & mask
         while index[at]:
             at = (at + 1) & mask
         index[at] = slot + 1
 
-    def _grow(self) -> None:
-        size = 2 * len(self.index)
-        self.index, self._mask = array("I", bytes(4 * size)), size - 1
-        for slot, key in enumerate(self.keys):
-            self._insert(slot, key)
+    def _rehash(self) -> None:
+        """Make the hash table again, as large as the keys want it."""
+        size = _FIRST_SIZE
+        while 2 * len(self.keys) >= size:
+            size *= 2
+        index, mask, mix = array("I", bytes(4 * size)), size - 1, self._mix
+        for slot, key in enumerate(self.keys, 1):
+            at = (key * mix >> _SHIFT) & mask
+            while index[at]:
+                at = (at + 1) & mask
+            index[at] = slot
+        self.index, self._mask = index, mask
 
     def _forget(self, slot: int) -> None:
         """Take a block out; those that were pushed on by it move up."""
         index, keys, mask = self.index, self.keys, self._mask
-        at = (keys[slot] * _MIX >> _SHIFT) & mask
+        at = (keys[slot] * self._mix >> _SHIFT) & mask
         while index[at] != slot + 1:
             at = (at + 1) & mask
         hole = at
         while entry := index[at := (at + 1) & mask]:
-            home = (keys[entry - 1] * _MIX >> _SHIFT) & mask
+            home = (keys[entry - 1] * self._mix >> _SHIFT) & mask
             if (at - home) & mask >= (at - hole) & mask:
                 index[hole], hole = entry, at
         index[hole] = 0
@@ -127,7 +138,7 @@ class BlockTable:
     # -- outliving the process
 
     def columns(self) -> dict[str, array[int]]:
-        """All there is, by name."""
+        """All there is but the hash table, by name."""
         return {name: getattr(self, name) for name in COLUMNS}
 
     @classmethod
@@ -138,9 +149,9 @@ class BlockTable:
             column = array(getattr(table, name).typecode)
             column.frombytes(columns[name])
             setattr(table, name, column)
-        table._mask = len(table.index) - 1
         table.oldest, table.newest = oldest, newest
-        lengths = {len(getattr(table, name)) for name in COLUMNS[:-1]}
-        if len(lengths) != 1 or len(table) > limit or 2 * len(table) > len(table.index) or not table.index:
+        lengths = {len(getattr(table, name)) for name in COLUMNS}
+        if len(lengths) != 1 or len(table) > limit:
             raise ValueError("columns of different lengths, or more blocks than fit")
+        table._rehash()
         return table

@@ -25,11 +25,17 @@ _decode = msgspec.json.Decoder().decode
 def events(text: str) -> Iterator[Any]:
     """The JSON of each `data:` line of an event stream; lines that hold none are passed over."""
     for line in text.splitlines():
-        if line.lstrip().startswith("data:"):
-            try:
-                yield _decode(line.lstrip()[5:])
-            except (msgspec.DecodeError, RecursionError):  # "[DONE]", or a line that was cut
-                continue
+        # "[DONE]", or a line that was cut, is none
+        if line.lstrip().startswith("data:") and (event := decoded(line.lstrip()[5:])) is not None:
+            yield event
+
+
+def decoded(text: str) -> Any:
+    """The value that JSON text is; None where it is none."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def joined(chunks: Iterable[Any]) -> Record:

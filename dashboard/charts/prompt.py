@@ -39,7 +39,12 @@ def strip(found: Explanation) -> go.Figure:
     return finished(figure)
 
 
+def span(run: TokenRun) -> str:
+    """From its first token to the one behind its last, as the terminal and JSON count: `0-320`, then `320-400`."""
+    return f"{run.start:,}-{run.end:,}"
+
+
 def _hover(run: TokenRun) -> str:
     label, count = in_chart(part_of(run.part).label), run.end - run.start
-    tokens = f"<b>{label}</b>: tokens {run.start:,} to {run.end - 1:,} ({count:,})"
+    tokens = f"<b>{label}</b>: tokens {span(run)} ({count:,})"
     return "<br>".join(filter(None, [tokens, in_chart(run.evidence, 160), in_chart(run.text, 160)]))

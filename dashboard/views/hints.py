@@ -75,7 +75,7 @@ def unknown(report: MissReport) -> None:
 def next_steps(report: MissReport) -> None:
     """Commands and fixes worth trying."""
     if report.next_steps:
-        st.subheader("What to do next", anchor=False)
+        st.markdown("Next:")
     for step in report.next_steps:
         if step.startswith("hitmap "):
             st.code(step, language=None)

@@ -20,6 +20,7 @@ from dashboard.text import plain
 from dashboard.views import hints, prompt, tables
 from dashboard.words import moment
 
+_BARS, _CEILINGS = "Prompt tokens by {}", "What each server could have served"
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 
 
@@ -27,11 +28,11 @@ def page() -> None:
     """The whole page."""
     st.title("Misses", anchor=False)
     try:
-        choices = data.choices()
+        choices, labels = data.choices(), data.labels()
     except UserError as error:
         st.error(plain(str(error)), icon=":material/database_off:")
         return
-    filters = bar(choices)
+    filters = bar(choices, labels)
     if not (choices.requests or choices.events):
         hints.nothing_at_all()
         return
@@ -46,14 +47,13 @@ def page() -> None:
         hints.nothing_in(filters, choices)
         return
     st.markdown(f"**{plain(report.answer)}**")
+    hints.next_steps(report)
     if report.total.requests:
         _tiles(report)
     if report.warnings:
         st.warning("\n".join(f"- {plain(warning)}" for warning in report.warnings))
     if report.total.requests:
         _told(report, filters)
-    else:
-        hints.next_steps(report)
     _events_alone(report)
     if report.total.requests:
         prompt.section(filters, choices)
@@ -66,8 +66,18 @@ def _told(report: MissReport, filters: Filters) -> None:
     for heading, figure in figures.items():
         st.subheader(plain(heading), anchor=False)
         st.plotly_chart(figure, config=CHART, key=f"chart.{heading}", alt=heading)
-    tables.ceilings(report.ceilings)
-    hints.next_steps(report)
+        if heading == _BARS.format(report.by):
+            _first_of(len(report.lines), "")
+    if report.ceilings:
+        if _CEILINGS in figures:
+            _first_of(len(report.ceilings), "servers")
+        else:
+            st.subheader(_CEILINGS, anchor=False)
+            st.info(
+                "Nothing was served, and nothing could have been: no prompt shares a whole unit of its server's cache "
+                "with an earlier one, as far as is known."
+            )
+        tables.ceilings(report.ceilings)
     st.subheader("In numbers", anchor=False)
     tables.lines(report)
     _downloads(report, figures)
@@ -76,12 +86,19 @@ def _told(report: MissReport, filters: Filters) -> None:
 
 
 def _figures(report: MissReport, filters: Filters) -> dict[str, go.Figure]:
-    figures = {f"Prompt tokens by {report.by}": charts.groups(report.lines, filters.unit)}
+    figures = {_BARS.format(report.by): charts.groups(report.lines, filters.unit)}
     if report.trend:
         figures["Over time"] = charts.trend(report.trend, filters.unit)
-    if report.ceilings:
-        figures["What each server could have served"] = charts.ceilings(report.ceilings)
+    if any(line.achieved or line.reachable or line.attainable for line in report.ceilings):
+        figures[_CEILINGS] = charts.ceilings(report.ceilings)
     return figures
+
+
+def _first_of(count: int, what: str) -> None:
+    """Says that a chart leaves some out."""
+    if count > charts.MOST_BARS:
+        of = f"{count:,} {what}".strip()
+        st.caption(f"The first {charts.MOST_BARS} of {of}; the table has all.")
 
 
 def _controls(report: MissReport, made: datetime, filters: Filters) -> None:
@@ -125,8 +142,9 @@ def _tiles(report: MissReport) -> None:
     tiles = st.columns(6)
     tiles[0].metric(
         "Served",
-        words.share(words.hits(total), total.prompt),
-        help=f"{words.hits(total):,} of {total.prompt:,} prompt tokens came from a cache",
+        words.served(total),
+        help=f"{words.hits(total):,} of {total.prompt:,} prompt tokens came from a cache"
+        + (f"; nothing tells whether {total.untold:,} did" if total.untold else ""),
     )
     tiles[1].metric(
         "Attainable",
@@ -138,11 +156,17 @@ def _tiles(report: MissReport) -> None:
         words.share(reachable, prompts),
         help="with what all replicas held at that moment, at the server's alignment; KV events tell it",
     )
-    tiles[3].metric("Computed", words.tokens(computed), help=f"{computed:,} prompt tokens")
+    known = computed - total.untold
+    tiles[3].metric(
+        "Computed",
+        words.tokens(known) if known or not total.untold else "unknown",
+        help=f"{known:,} prompt tokens"
+        + (f"; nothing tells whether {total.untold:,} more were" if total.untold else ""),
+    )
     tiles[4].metric(
         "Unknown",
         words.share(unknown, computed),
-        help=f"{unknown:,} of the computed tokens have no cause: what would tell is below",
+        help=f"{unknown:,} of the tokens that are not known to be hits have no cause: what would tell is below",
     )
     tiles[5].metric(
         "Requests",

@@ -7,18 +7,19 @@ from typing import Any
 import streamlit as st
 
 from analysis.choices import Choices, RequestLine
-from analysis.misses.report_model import Explanation
+from analysis.misses.report_model import Explanation, TokenRun
 from cachemodel.errors import UserError
 from cachemodel.printable import printable
 from dashboard import data
-from dashboard.charts.prompt import MOST_RUNS, strip
+from dashboard.charts.prompt import MOST_RUNS, span, strip
 from dashboard.colours import part_of
 from dashboard.filter_bar import set_filters, widget
 from dashboard.filters import Filters
-from dashboard.text import plain
+from dashboard.text import one_line, plain
 from dashboard.words import moment
 
 _TABLE = "table.requests"
+MOST_WRAPPED = 60  # runs
 
 
 def section(filters: Filters, choices: Choices) -> None:
@@ -98,17 +99,7 @@ def _show(found: Explanation) -> None:
     )
     if len(found.runs) > MOST_RUNS:
         st.caption(f"The first {MOST_RUNS:,} of {len(found.runs):,} runs are drawn.")
-    shown = found.runs[:MOST_RUNS]
-    rows: dict[str, list[Any]] = {
-        "tokens": [f"{run.start:,} to {run.end - 1:,}" for run in shown],
-        "count": [run.end - run.start for run in shown],
-        "came from": [part_of(run.part).label for run in shown],
-        "evidence": [printable(run.evidence, lines=False) for run in shown],
-        "text": [printable(run.text, lines=False) for run in shown],
-    }
-    if not any(rows["text"]):
-        del rows["text"]
-    st.dataframe(rows, hide_index=True, key="table.runs")
+    _runs(found.runs[:MOST_RUNS])
     facts = [f"blocks of {found.block_size:,} tokens"] if found.block_size else []
     facts += [plain(text) for text in (found.alignment, f"prompt told by {found.told_by}") if text]
     facts += [f"{name} {ms:,.1f} ms" for name, ms in found.layers.items()]
@@ -117,3 +108,27 @@ def _show(found: Explanation) -> None:
     st.caption("; ".join(facts))
     for note in found.notes:
         st.caption(plain(note))
+
+
+def _runs(shown: list[TokenRun]) -> None:
+    """A row a run. A table of a page shows all of a text, over several lines; of many rows it would be slow."""
+    few = len(shown) <= MOST_WRAPPED
+    text = plain if few else _cell
+    rows: dict[str, list[Any]] = {
+        "tokens": [text(span(run)) for run in shown],
+        "count": [f"{run.end - run.start:,}" if few else run.end - run.start for run in shown],
+        "came from": [text(part_of(run.part).label) for run in shown],
+        "evidence": [text(run.evidence) for run in shown],
+        "text": [text(run.text) for run in shown],
+    }
+    if not any(rows["text"]):
+        del rows["text"]
+    if few:
+        st.table(rows, hide_index=True)
+    else:
+        st.dataframe(rows, hide_index=True, key="table.runs")
+        st.caption("A double click on a cell shows all of it.")
+
+
+def _cell(text: str) -> str:
+    return printable(one_line(text), lines=False)

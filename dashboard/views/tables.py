@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.misses.report_model import CeilingLine, EventsLine, MissReport
+from analysis.misses.words import hit_share
 from cachemodel.printable import printable
 from dashboard import words
 from dashboard.colours import PARTS, part_of
@@ -26,7 +27,9 @@ def lines(report: MissReport) -> None:
         ],
         "requests": [line.requests for line in shown],
         "prompt tokens": [line.prompt for line in shown],
-        "served share": [words.hits(line) / line.prompt if line.prompt else None for line in shown],
+        "served share": [
+            words.hits(line) / line.prompt if line.prompt and not hit_share(line) else None for line in shown
+        ],
         **{part_of(name).label: [line.parts.get(name, 0) for line in shown] for name in seen},
         "computed again": [line.recomputed for line in shown],
     }

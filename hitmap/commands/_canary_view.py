@@ -74,6 +74,8 @@ def print_report(name: str, report: Report, budget: Budget, as_json: bool, *, st
             printable(f"{len(report.failures)} requests failed, the last one: {report.failures[-1]}"),
             markup=False,
         )
+    for note in report.notes:
+        console.print(printable(f"mind: {note}", lines=False), markup=False)
     if report.dropped:
         console.print(
             printable(f"left out, since the server refuses it: {', '.join(report.dropped)}"), markup=False

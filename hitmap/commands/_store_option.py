@@ -13,6 +13,7 @@ from cachemodel.errors import UserError
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
+    from clickhouse_connect.driver.exceptions import ClickHouseError
 
 Decorated = Callable[..., Any]
 
@@ -80,7 +81,14 @@ def _store_words() -> Iterator[None]:
     try:
         yield
     except ClickHouseError as error:
-        message = str(error)
-        said = (message.partition("server response: ")[2] or message).partition(" (for url")[0]
-        said = re.sub(r"Expected one of: .*?(?=\(|$)", "", said, flags=re.DOTALL)
-        raise UserError(f"the store says: {' '.join(said.split())}") from None
+        raise UserError(f"the store says: {store_said(error)}") from None
+
+
+def store_said(error: ClickHouseError) -> str:
+    """A complaint of ClickHouse in its own words, or that nobody answered; on one line."""
+    message = str(error)
+    if "ConnectionPool" in message:
+        return "it does not answer any more"
+    said = (message.partition("server response: ")[2] or message).partition(" (for url")[0]
+    said = re.sub(r"Expected one of: .*?(?=\(|$)", "", said, flags=re.DOTALL)
+    return " ".join(said.split())

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from cachemodel.address import server_url
+from cachemodel.address import bearer_key, server_url
 from cachemodel.errors import UsageError, UserError
 from collector.attach import Attachment, AttachOptions, detect
 from collector.chains.memory import ChainMemory
@@ -170,7 +170,7 @@ def command(
             drain=drain,
             label_fields=label_fields,
             interval_s=interval,
-            api_key=api_key,
+            api_key=bearer_key(api_key),
             window=collector.window,
             chains=ChainSettings(
                 _tokenizer(_single(of["--tokenizer"][name], "--tokenizer")),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import signal
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from cachemodel.errors import UsageError, UserError
+from cachemodel.printable import printable
 from collector.canary import (
     DEFAULT,
     MEASURES,
@@ -25,16 +28,27 @@ from collector.canary.budget import Ledger
 from collector.canary.finding import store as keep
 from collector.canary.run import Progress as Told
 from hitmap.commands._canary_view import print_rehearsal, print_report
-from hitmap.commands._store_option import open_client, store_option
+from hitmap.commands._store_option import open_client, store_option, store_said
 from hitmap.commands.attach import server_names
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
 
 _UNLIMITED = 10**12
+_MAY_WRITE = "INSERT INTO findings SELECT * FROM findings WHERE false"
 _KNOWN = "SELECT server, facts FROM servers WHERE url = {url:String} ORDER BY time DESC LIMIT 1"
 _BUDGET = Budget()
 _OPTIONS = Options()
+
+
+class _Finite(click.FloatRange):
+    """A range that NaN and infinities are outside of: they compare as no other number does."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number to count with.", param, ctx)
+        return number
 
 
 @click.command()
@@ -64,19 +78,19 @@ _OPTIONS = Options()
     "--max-seconds",
     default=_BUDGET.seconds,
     show_default=True,
-    type=click.FloatRange(1, 86400 * 7),
+    type=_Finite(1, 86400 * 7),
     help="Of the whole run, waits included.",
 )
 @click.option(
     "--rate",
     default=_BUDGET.rate,
     show_default=True,
-    type=click.FloatRange(0.001, 1000),
+    type=_Finite(0.001, 1000),
     help="Requests a second at most.",
 )
 @click.option(
     "--price",
-    type=click.FloatRange(0),
+    type=_Finite(0),
     metavar="AMOUNT",
     help="Of a million tokens; what the run costs is shown then.",
 )
@@ -146,7 +160,8 @@ def command(
 
     Works on any OpenAI-compatible server or hosted API, without a flag. Prompts are random, so that nobody's entries
     are used; requests carry `hitmap-canary` in their X-Request-Id and `user` and are not counted as traffic. No request
-    is sent that could exceed the budget. Results are stored as findings. Exit code 1 if nothing could be told.
+    is sent that could exceed the budget. Results are stored as findings. Exit code 1 if nothing could be told, or not
+    be stored; it is printed all the same.
     """
     ((name, url),) = server_names([server]).items()
     measures = _measures(measure)
@@ -157,25 +172,84 @@ def command(
     if dry_run:
         print_rehearsal(url, rehearse(measures, options, budget, model), budget, as_json)
         return
+    transport = HttpTransport(url, api_key)
+    lost = ""
     with ExitStack() as stack:
+        stack.callback(transport.close)
         client = None if no_store else stack.enter_context(open_client(store))
         if client is not None:
+            _check_writable(client)
             known, facts = _known(client, url)
             if known and name == url.partition("://")[2]:
                 name = known
             if device_tokens is None:
                 options = Options(longest, _device_tokens(facts), options.waits_s, repeats)
-        transport = HttpTransport(url, api_key)
-        stack.callback(transport.close)
-        told = stack.enter_context(_bar(rehearse(measures, options, budget, model), as_json))
-        report = run(transport, url, measures, options, budget, model=model, progress=told)
+        console = Console(stderr=True, highlight=False)
+        seen = console.is_terminal and not as_json
+        bar = _bar(rehearse(measures, options, budget, model), console) if seen else nullcontext(_untold)
+        with bar as told, _ended_softly():
+            report = run(transport, url, measures, options, budget, model=model, progress=told)
         if client is not None:
-            keep(client, report.time, report.run, name, report.findings)
-    print_report(name, report, budget, as_json, stored=client is not None)
+            lost = _kept(client, store, name, report)
+        # before the store is let go, which may be what fails next
+        print_report(name, report, budget, as_json, stored=client is not None and not lost)
+        if lost:
+            click.echo(f"hitmap: what was found is not stored: {printable(lost, lines=False)}", err=True)
     if report.interrupted:
         raise click.Abort
+    if lost:
+        raise click.exceptions.Exit(1)
     if all(found.value is None and found.low is None for found in report.findings):
         raise UserError("nothing could be told; each line says why")
+
+
+def _check_writable(client: Client) -> None:
+    """Raises UserError where findings could not be stored, before anything is spent on them."""
+    from clickhouse_connect.driver.exceptions import ClickHouseError
+
+    try:
+        client.command(_MAY_WRITE)
+    except ClickHouseError as error:
+        raise UserError(
+            f"this store takes no findings ({store_said(error)}): give the DSN of a user who may write, or --no-store."
+            " Nothing was sent"
+        ) from None
+
+
+def _kept(client: Client, store: str | None, name: str, report: Report) -> str:
+    """Store the findings; why that could not be, empty where it was. A store that went is looked for once more: the
+    embedded one starts again."""
+    from clickhouse_connect.driver.exceptions import ClickHouseError, OperationalError
+
+    try:
+        try:
+            keep(client, report.time, report.run, name, report.findings)
+        except OperationalError:
+            with open_client(store) as again:
+                keep(again, report.time, report.run, name, report.findings)
+    except ClickHouseError as error:
+        return store_said(error)
+    except (UserError, OSError) as error:
+        return str(error)
+    return ""
+
+
+@contextmanager
+def _ended_softly() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: with what is known by then."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _untold(measure: str, ledger: Ledger) -> None:
+    """Progress where nobody looks."""
 
 
 def _measures(typed: str) -> list[str]:
@@ -225,13 +299,10 @@ def _device_tokens(facts: Mapping[str, str]) -> int | None:
 
 
 @contextmanager
-def _bar(expected: Report, as_json: bool) -> Iterator[Told]:
-    """A bar on stderr over the requests that a rehearsal sent. On a terminal only."""
+def _bar(expected: Report, console: Console) -> Iterator[Told]:
+    """A bar over the requests that a rehearsal sent."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
-    console = Console(stderr=True, highlight=False)
-    with Progress(
-        *columns, console=console, transient=True, disable=as_json or not console.is_terminal
-    ) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("asking", total=expected.requests, told="")
 
         def told(measure: str, ledger: Ledger) -> None:

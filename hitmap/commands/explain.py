@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from hitmap.commands._dash import IdCommand
 from hitmap.commands._output import emit, output_options
 from hitmap.commands._store_option import open_reader, store_option
 
 
-@click.command()
+@click.command(cls=IdCommand)
 @click.argument("request_id")
 @click.option("--server", default="", metavar="NAME", help="Where several servers have a request of that id.")
 @output_options
@@ -20,11 +21,13 @@ def command(
 ) -> None:
     """Where did each token of one prompt come from, or why was it computed?
 
-    REQUEST_ID is the id in the response, or the beginning of it where that is enough to tell it.
+    REQUEST_ID is the id in the response, or the beginning of it where that is enough to tell it. Before one that begins
+    with a dash write --.
 
     \b
       hitmap explain chatcmpl-4f1c
       hitmap explain chatcmpl-4f1c --server vllm-a --json
+      hitmap explain -- -4f1c
     """
     from analysis.misses import explain_text
     from analysis.misses.explain import explain

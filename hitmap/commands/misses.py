@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from hitmap.commands._dash import WindowCommand
 from hitmap.commands._output import emit, output_options
 from hitmap.commands._store_option import open_reader, store_option
 
 
-@click.command()
+@click.command(cls=WindowCommand)
 @click.argument("requests", metavar="[SET]", required=False, default="")
 @click.option(
     "--by",

@@ -49,19 +49,37 @@ GROUP BY content, server, isolation;
 
 CREATE TABLE IF NOT EXISTS chain_pieces
 (
-    piece UInt64,
-    first SimpleAggregateFunction(min, DateTime64(6)) CODEC(ZSTD(1))
+    piece  UInt64,
+    server LowCardinality(String),
+    first  SimpleAggregateFunction(min, DateTime64(6)) CODEC(ZSTD(1))
 )
 ENGINE = AggregatingMergeTree
-ORDER BY piece
+ORDER BY (piece, server)
 SETTINGS index_granularity = 256, min_compress_block_size = 4096, max_compress_block_size = 4096,
     min_rows_for_wide_part = 1000000000000, min_bytes_for_wide_part = 1000000000000,
     non_replicated_deduplication_window = 1000;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS chain_pieces_feed TO chain_pieces AS
-SELECT arrayJoin(pieces) AS piece, min(time) AS first
+SELECT arrayJoin(pieces) AS piece, server, min(time) AS first
 FROM request_chains
-GROUP BY piece;
+GROUP BY piece, server;
+
+-- Which block sizes the prompts of each server were cut into, and when: blocks of two sizes cannot be compared.
+CREATE TABLE IF NOT EXISTS chain_sizes
+(
+    server     LowCardinality(String),
+    block_size UInt32,
+    first      SimpleAggregateFunction(min, DateTime64(6)),
+    last       SimpleAggregateFunction(max, DateTime64(6))
+)
+ENGINE = AggregatingMergeTree
+ORDER BY (server, block_size)
+SETTINGS non_replicated_deduplication_window = 1000;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS chain_sizes_feed TO chain_sizes AS
+SELECT server, block_size, min(time) AS first, max(time) AS last
+FROM request_chains
+GROUP BY server, block_size;
 
 -- Prompt text in pieces that many prompts share (a message each), where capture is switched on: redacted or full.
 CREATE TABLE IF NOT EXISTS prompts

@@ -17,7 +17,9 @@ SETTINGS non_replicated_deduplication_window = 1000;
 CREATE MATERIALIZED VIEW IF NOT EXISTS kv_marks_feed TO kv_marks AS
 SELECT
     server, source, rank, epoch, seq, pos, time,
-    CAST(action, 'Enum8(\'cleared\' = 3, \'gap\' = 4, \'restart\' = 5)') AS action
+    -- what a server cleared of one of its caches only is, for all of them together, a change that nobody saw
+    CAST(if(kv_events.action = 'cleared' AND ownership != '', 'gap', toString(kv_events.action)),
+         'Enum8(\'cleared\' = 3, \'gap\' = 4, \'restart\' = 5)') AS action
 FROM kv_events
 WHERE kv_events.action IN ('cleared', 'gap', 'restart');
 
@@ -39,3 +41,22 @@ CREATE MATERIALIZED VIEW IF NOT EXISTS kv_lives_feed TO kv_lives AS
 SELECT server, source, rank, epoch, min(time) AS first, max(time) AS last
 FROM kv_events
 GROUP BY server, source, rank, epoch;
+
+-- Stores of blocks whose content was not known, and which of these blocks were placed later.
+CREATE TABLE IF NOT EXISTS kv_orphans
+(
+    server   LowCardinality(String),
+    rank     UInt16,
+    block    UInt64,
+    resolved Bool,
+    time     DateTime64(6)
+)
+ENGINE = ReplacingMergeTree
+ORDER BY (server, rank, block, resolved, time)
+SETTINGS non_replicated_deduplication_window = 1000;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS kv_orphans_feed TO kv_orphans AS
+SELECT server, rank, ifNull(block, 0) AS block, kv_events.action = 'resolved' AS resolved, time
+FROM kv_events
+WHERE (kv_events.action = 'stored' AND kv_events.content IS NULL)
+    OR (kv_events.action = 'resolved' AND kv_events.content IS NOT NULL);

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from analysis.selection import around, parse_set, parse_time
+from analysis.selection import around, parse_set, parse_time, some_of
 from cachemodel.errors import UsageError
 from tests.conftest import Database
 
@@ -91,6 +91,19 @@ def test_around_a_deployment() -> None:
 def test_errors_name_the_term(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         parse(text)
+
+
+def test_of_very_many_labels_the_nearest_are_named() -> None:
+    labels = [f"k{number}" for number in range(3000)] + ["tenancy", "x\ny" * 100]
+    with pytest.raises(UsageError) as refused:
+        parse_set("tnc=x", now=NOW, labels=labels, prefix="a")
+    words = str(refused.value)
+    assert "did you mean tenancy" in words or "labels here: tenancy, " in words
+    assert len(words) < 400
+    told = some_of(labels, "tnt")
+    assert told.endswith(" and 2,990 more")
+    assert "\n" not in some_of(labels[-1:], "q")
+    assert len(some_of(labels[-1:], "q")) < 100
 
 
 HOSTILE = ["x' OR 1=1 --", "x'); DROP TABLE requests; --", "{a0n:String}", "100%_\\", "*"]

@@ -24,14 +24,15 @@ def recorded(file: Path) -> list[Frames]:
 class Publisher:
     """PUB and ROUTER. connect_to: the PUB connects to a subscriber that listens there, else it binds a free port.
 
-    replay: where the ROUTER listens. buffer: how many messages can be replayed; old_replies: replies without a topic:
-    SGLang, vLLM before 0.26.
+    events: where to bind instead. replay: where the ROUTER listens. buffer: how many messages can be replayed;
+    old_replies: replies without a topic: SGLang, vLLM before 0.26.
     """
 
     def __init__(
         self,
         *,
         connect_to: str = "",
+        events: str = "tcp://127.0.0.1:*",
         replay: str = "tcp://127.0.0.1:*",
         buffer: int = 10_000,
         old_replies: bool = False,
@@ -45,7 +46,8 @@ class Publisher:
             self._pub.connect(connect_to)
             self.events = connect_to
         else:
-            self.events = f"tcp://127.0.0.1:{self._pub.bind_to_random_port('tcp://127.0.0.1')}"
+            self._pub.bind(events)
+            self.events = self._pub.getsockopt_string(zmq.LAST_ENDPOINT)
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.SNDHWM, reply_hwm)
         self._router.bind(replay)

@@ -302,3 +302,19 @@ def test_recorded_instrumentations(db: Database, name: str) -> None:
 def test_the_documentation_has_every_rule() -> None:
     page = (Path(__file__).parents[2] / "docs" / "servers" / "gen_ai.md").read_text()
     assert [rule.reason for rule in INPUT_RULES if f"| {rule.reason} |" not in page] == []
+
+
+def test_a_canary_is_known_by_who_asked(db: Database) -> None:
+    mark = "hitmap-canary"
+    answer = {"gen_ai.response.id": "chatcmpl-1"}
+    marks = [
+        {"user.id": mark},
+        {"enduser.id": mark},
+        {"llm.user": mark},
+        {"langfuse.user.id": mark},
+        {"llm.invocation_parameters": json.dumps({"max_tokens": 1, "user": mark})},
+    ]
+    spans = [used(100, answer, told) for told in (*marks, {"user.id": "somebody"})]
+    for number, request in enumerate(spans, 1):
+        request.resource_spans[0].scope_spans[0].spans[0].span_id = number.to_bytes(8)
+    assert set(read(db, *spans)) == {len(spans)}

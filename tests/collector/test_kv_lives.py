@@ -113,3 +113,22 @@ def test_the_store_tells_of_another_life(messages: list[Frames], subscribe: Subs
         taken(subscriber, messages=244)
         assert publisher.requests == [99, 0]
     assert summary(take(spool, "kv_events")) == RUN1 + Counter(restart=1)
+
+
+@pytest.mark.parametrize("count", [3, 150], ids=["fewer than before", "more than before"])
+def test_what_a_publisher_sends_before_it_is_listened_to_again_is_not_waited_for(
+    count: int, messages: list[Frames], subscribe: Subscribe, spool: Spool
+) -> None:
+    """It restarts, sends at once, and then nothing more: no later message shows that some were missed."""
+    with Publisher() as publisher:
+        subscriber = subscribe(publisher)
+        publisher.wait_for_subscriber()
+        publisher.send(messages[:100])
+        taken(subscriber, messages=100)
+    with Publisher(events=publisher.events, replay=publisher.replay) as again:
+        again.send(restarted(messages[:count]), lose=range(count))
+        taken(subscriber, messages=100 + count)
+    rows = take(spool, "kv_events")
+    assert len({row["epoch"] for row in rows}) == 2
+    assert summary(rows)["restart"] == 1
+    assert subscriber.status().counts["missing"] == 0

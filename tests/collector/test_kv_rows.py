@@ -261,6 +261,10 @@ def test_details_are_short_json(fields: dict[str, Any]) -> None:
         ([1, 2, 3], "3 items"),
         ({"a": 1}, "1 items"),
         (7, 7),
+        (-999_999, -999_999),
+        (491234567890, "12 digits"),
+        (-(10**6), "7 digits"),
+        (4.9123456789e11, "a number of 1e6 or more"),
         (True, True),
         (0.5, 0.5),
     ],
@@ -277,3 +281,14 @@ def test_fields_nobody_knows_are_told_by_their_size(value: object, told: object)
     )
     assert [json.loads(row["detail"])["prompt_text"] for row in made] == [told] * 6
     assert "1234" not in json.dumps(made)
+
+
+def test_names_nobody_knows_are_told_only_where_they_look_like_names() -> None:
+    told = rows(UnknownEvent("my ssn is 1234", {"also 1234!": 1, "n" * 65: 2, "fine_1": 3}))
+    assert json.loads(told[0]["detail"]) == {
+        "type": "a name of 14 characters",
+        "a name of 10 characters": 1,
+        "a name of 65 characters": 2,
+        "fine_1": 3,
+    }
+    assert json.loads(rows(UnknownEvent("", {}))[0]["detail"])["type"] == "a name of 0 characters"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -166,7 +169,9 @@ def indexed(messages: list[Frames]) -> BlockIndex:
     return told.ranks[0]
 
 
-@pytest.mark.parametrize("content", [b"", b"hitmap-kv-index/1\nnonsense", b"\0" * 1000])
+@pytest.mark.parametrize(
+    "content", [b"", b"hitmap-kv-index/1\nan older one", b"hitmap-kv-index/2\nnonsense", b"\0" * 1000]
+)
 def test_a_file_that_is_none_costs_nothing_but_a_word(
     content: bytes, messages: list[Frames], subscribe: Subscribe, spool: Spool, tmp_path: Path
 ) -> None:
@@ -197,3 +202,42 @@ def test_a_file_that_cannot_be_written_is_told(
         taken(subscriber, messages=244)
         wait_until(lambda: "the index is not kept" in subscriber.status().detail)
     assert summary(take(spool, "kv_events")) == RUN1
+
+
+_SAVES = """
+import sys
+from pathlib import Path
+from cachemodel.content import ContentHasher
+from cachemodel.kv_events import BlockStored, KVEventBatch
+from collector.kv.snapshot import save
+from collector.kv.stream import KvStream, Message
+hasher = ContentHasher(sys.argv[2].encode())
+told = KvStream("s", "kv", 0, hasher=hasher)
+for seq in range(100_000):
+    blocks = [BlockStored(range(100 * seq, 100 * seq + 100), 7, range(200), 2, medium="GPU")]
+    told.take(Message(seq, 1.7e9, 1.7e9 + seq, KVEventBatch(1.7e9 + seq, blocks)))
+    save(Path(sys.argv[1]), "s", hasher, {"kv": told.state()})
+    print(seq, flush=True)
+"""
+
+
+def test_a_collector_killed_while_it_saves_leaves_a_whole_file(tmp_path: Path) -> None:
+    path, key = tmp_path / "index", "the key of the tests"
+    for pause_s in (0.0, 0.003, 0.011):
+        process = subprocess.Popen(
+            [sys.executable, "-c", _SAVES, str(path), key], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(40)]
+        time.sleep(pause_s)  # somewhere in the next ones
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        kept = load(path, "s", ContentHasher(key.encode()))["kv"]
+        assert kept.last >= int(told[-1])
+        assert len(kept.ranks[0].table) == 100 * (kept.last + 1)
+        assert len(kept.ranks[0].orphans) == len(kept.ranks[0].table)
+    saved(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["index"], (
+        "what the killed one left beside it is gone"
+    )

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cachemodel.kv_events import AllBlocksCleared, BlockStored, KVEventBatch, encode_batch
-from collector.kv.stream import KvStream, Message
+from collector.kv.stream import MAX_RANKS, KvStream, Message, Room
 from collector.otlp.check import Window
 from tests.collector.following import batch
 from tests.collector.support import HASHER
+
+START = 1.5e9
 
 
 def test_depth_is_unknown_below_an_unknown_parent() -> None:
@@ -88,3 +90,35 @@ def test_events_of_long_ago_are_told_and_not_stored() -> None:
     assert all(now - 400 * day <= row["time"] <= now + day for row in rows)
     assert stream.counts["bad_time"] == 3
     assert Message.read(9, batch(now - 800 * day, 9), now, Window(max_age_s=900 * day)).error == ""
+
+
+def of_rank(rank: int, number: int) -> Message:
+    events = [BlockStored([rank + 1], None, range(4), 4, medium="GPU")]
+    return Message(number, START, START + number, KVEventBatch(START + number, events, rank))
+
+
+def test_ranks_are_bounded_and_the_rest_is_counted() -> None:
+    stream = KvStream("s", "", 0, hasher=HASHER)
+    made = [stream.take(of_rank(number, number)) for number in range(MAX_RANKS + 3)]
+    assert list(map(len, made)) == [1] * MAX_RANKS + [0] * 3
+    assert len(stream.ranks) == MAX_RANKS
+    assert stream.counts["ranks_left_out"] == 3
+    assert stream.last == MAX_RANKS + 2, "they leave no gap"
+    (known,) = stream.take(of_rank(5, MAX_RANKS + 3))
+    assert b'"rank":5' in known.payload
+    gaps = stream.take(of_rank(MAX_RANKS, MAX_RANKS + 9))
+    assert [json.loads(entry.payload)["action"] for entry in gaps] == ["gap"] * MAX_RANKS
+    later = KVEventBatch(START * 1.1, [BlockStored([1], None, range(4), 4)], MAX_RANKS)
+    *_, stored = stream.take(Message(0, START * 1.1, START * 1.1, later))
+    assert b'"action":"stored"' in stored.payload, "another life begins anew"
+    assert list(stream.ranks) == [MAX_RANKS]
+
+
+def test_the_streams_of_a_publisher_share_the_bound() -> None:
+    room = Room()
+    one, other = (KvStream("s", topic, 0, hasher=HASHER, room=room) for topic in "ab")
+    for number in range(MAX_RANKS):
+        one.take(of_rank(number, number))
+    assert other.take(of_rank(0, 0)) == []
+    assert other.take(of_rank(0, 2)) == [], "nor a gap"
+    assert (other.counts["ranks_left_out"], other.ranks) == (2, {})

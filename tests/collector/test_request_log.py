@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.request_log import (
+    CANARY,
     IMPLAUSIBLE,
     MAX_LINE_BYTES,
     NO_ID,
@@ -243,3 +244,43 @@ def test_any_object_makes_a_row_that_can_be_written_or_a_reason(drawn: dict[str,
 @given(st.binary(max_size=200))
 def test_any_bytes_make_no_exception(line: bytes) -> None:
     assert isinstance(parse_line(line, "s", NOW_S), Rejected | UsageRow)
+
+
+@pytest.mark.parametrize(
+    ("told", "time"),
+    [
+        ({"time": NOW_S + 0.25}, NOW_S + 0.25),
+        ({"timestamp": int(NOW_S) * 1000 + 250}, int(NOW_S) + 0.25),
+        ({"start_time": int(NOW_S) * 10**6 + 250_000}, int(NOW_S) + 0.25),
+        ({"sent_at": int(NOW_S) * 10**9 + 250_000_000}, int(NOW_S) + 0.25),
+        ({"time": int(NOW_S), "start_time": int(NOW_S) - 0.75}, int(NOW_S) - 0.75),
+        ({"time": int(NOW_S) - 5}, int(NOW_S) - 5),
+        ({"time": "yesterday"}, int(NOW_S)),
+        ({}, int(NOW_S)),
+    ],
+)
+def test_the_finest_time_of_a_record_goes_before_the_whole_seconds_of_a_response(
+    told: dict[str, Any], time: float
+) -> None:
+    record = {"response": {"id": "c1", "created": int(NOW_S)}, **told}
+    row = parse_line(json.dumps(record).encode(), "s", NOW_S)
+    assert isinstance(row, UsageRow)
+    assert row.time == pytest.approx(time, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"user": "hitmap-canary"},
+        {"end_user": "hitmap-canary"},
+        {"request": {"user": "hitmap-canary"}},
+        {"metadata": {"user": "hitmap-canary"}},
+        {"body": {"metadata": {"user_id": "hitmap-canary"}}},
+        {"request": {"body": {"user": "hitmap-canary"}}},
+    ],
+)
+def test_a_canary_is_known_by_who_asked_where_the_server_names_requests_itself(told: Any) -> None:
+    line = {"response_id": "chatcmpl-1", "sent_unix_ns": int(NOW_S * 1e9), "usage": {"prompt_tokens": 1}}
+    assert parse_line(json.dumps(line | told).encode(), "s", NOW_S) == Rejected(CANARY)
+    named = json.loads(json.dumps(told).replace("hitmap-canary", "hitmap"))
+    assert parsed(line | named).request_id == "chatcmpl-1"

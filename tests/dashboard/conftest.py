@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 SCREEN = {"viewport": {"width": 1280, "height": 900}}
 WAIT_MS = 60_000  # a busy machine is slow; nothing here is timed
+NO_PAGE = "The page that you have requested does not seem to exist."
 COLUMNS = ["time", "server", "model", "request_id", "span_id", "prompt_tokens", "cached_tokens", "labels"]
 
 
@@ -115,8 +117,10 @@ class Complaints:
     hosts: set[str] = field(default_factory=set)
 
     def hear(self, message) -> None:  # type: ignore[no-untyped-def]
-        """Errors; but Streamlit asks on a page's own path first whether it is served below it, and then elsewhere."""
-        if message.type == "error" and "/misses/_stcore/" not in message.location["url"]:
+        """Errors; but Streamlit asks on a page's own path first whether it is served below it, and then elsewhere, and
+        says itself where there is no page."""
+        asks = re.search(r"/[^/]+/_stcore/", urlsplit(message.location["url"]).path)
+        if message.type == "error" and not asks and not message.text.startswith(NO_PAGE):
             self.errors.append(message.text)
 
 
@@ -128,17 +132,17 @@ def usual(browser):  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture
-def open_page(browser, usual) -> Iterator[Callable[..., object]]:  # type: ignore[no-untyped-def]
+def open_page(usual) -> Iterator[Callable[..., object]]:  # type: ignore[no-untyped-def]
     """Opens an address; at the end nobody may have complained.
 
-    fresh: in a browser that never was there, with these options.
+    scheme: the colours that the browser asks for.
     """
     found, opened = Complaints(), []
 
-    def load(url: str, wait_for: str, fresh: dict[str, object] | None = None) -> object:
-        context = usual if fresh is None else browser.new_context(**SCREEN, **fresh)
-        page = context.new_page()
-        opened.append(page if fresh is None else context)
+    def load(url: str, wait_for: str, scheme: str = "light") -> object:
+        page = usual.new_page()
+        opened.append(page)
+        page.emulate_media(color_scheme=scheme)
         page.set_default_timeout(WAIT_MS)
         page.on("console", found.hear)
         page.on("pageerror", lambda error: found.errors.append(str(error)))

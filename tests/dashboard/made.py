@@ -7,6 +7,7 @@ from a report to pixels is tried apart from the way to a report.
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from datetime import UTC, datetime, timedelta
 
@@ -23,6 +24,8 @@ from cachemodel.errors import UserError
 
 START = datetime(2026, 11, 29, 12, tzinfo=UTC)
 HOSTILE = "<script>window.hit=1</script> **bold** [x](javascript:1) :smile: $e^1$ www.example.com"
+WAIT_S = 60
+_ASKED_FOR_LESS = threading.Event()
 PARTS = {
     "device": 600_000,
     "host": 100_000,
@@ -39,11 +42,16 @@ def line(key: str, scale: float, begin: str = "") -> MissLine:
 
 
 def build(client: object, selection: str, *, by: str = "server", now: datetime | None = None) -> MissReport:
-    """As analysis.misses.report.build: with as many tokens more as the selection has conditions."""
+    """As analysis.misses.report.build: with as many tokens more as the selection has conditions. `phase=slow` takes
+    until somebody asks for less, of one server."""
     chosen = parse_set(selection, now=now or START, labels=["phase"], prefix="m")
     scale = 1.0 + chosen.condition.count(" AND ")
     if "phase" in chosen.texts and "nothing" in chosen.name:
         raise UserError("no request matches <b>nothing</b>")
+    if "phase=slow" in selection and "server=" not in selection:
+        _ASKED_FOR_LESS.wait(WAIT_S)
+    elif "phase=slow" in selection:
+        _ASKED_FOR_LESS.set()
     times = [START + timedelta(minutes=i) for i in (0, 1, 2, 3, 10, 11)]
     return MissReport(
         name=selection,

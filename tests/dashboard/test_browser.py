@@ -5,19 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
-
-from analysis.misses.explain import explain
-from analysis.misses.report import build as build_report
 from analysis.misses.report_model import MissReport
 from dashboard import words
-from tests.conftest import Database
-from tests.dashboard.conftest import Served, start, stop
+from tests.dashboard.conftest import Served
 from tests.dashboard.made import HOSTILE, build
 from tests.dashboard.test_colours import contrast
 
@@ -39,7 +33,7 @@ def tiles(page) -> dict[str, str]:  # type: ignore[no-untyped-def]
 def figures(report: MissReport) -> dict[str, str]:
     attainable, reachable, prompts = words.ceiling_sums(report)
     return {
-        "Served": words.share(words.hits(report.total), report.total.prompt),
+        "Served": words.served(report.total),
         "Attainable": words.share(attainable, prompts),
         "Reachable": words.share(reachable, prompts),
         "Computed": words.tokens(words.computed(report.total)),
@@ -78,21 +72,28 @@ def query(page) -> dict[str, list[str]]:  # type: ignore[no-untyped-def]
     return parse_qs(urlsplit(page.url).query)
 
 
-def test_a_report_as_it_is_and_names_as_text(site: Served, open_page: Open) -> None:
+def text_of(page) -> str:  # type: ignore[no-untyped-def]
+    return page.get_by_test_id("stMain").inner_text().replace("\u2060", "")
+
+
+def test_a_report_as_it_is_and_another_by_its_filters(site: Served, open_page: Open) -> None:
+    """One page, since loading it takes longest: what is shown, what is saved, and what filters make of it."""
     page = open_page(f"{site.address}/?{HOUR}&request=r1", WHOLE)
     report = build(None, "2026-11-29T12:00/2026-11-29T13:00")
     page.get_by_text("a note on").wait_for()
     assert urlsplit(page.url).path == "/misses"
     assert tiles(page) == figures(report)
-    shown = page.get_by_test_id("stMain").inner_text().replace("\u2060", "")
-    for text in (
-        report.answer,
-        report.warnings[0],
-        report.unknown_needs[0],
-        f"a note on {HOSTILE}",
-    ):
+    shown = text_of(page)
+    for text in (report.answer, report.warnings[0], report.unknown_needs[0], f"a note on {HOSTILE}"):
         assert text in shown
     page.get_by_text(report.next_steps[1], exact=True).wait_for()
+    places = [
+        shown.index(text) for text in (report.answer, "Next:", report.next_steps[0], "Prompt tokens by")
+    ]
+    assert places == sorted(places), "what to do stands before what it is drawn from"
+    row = page.get_by_role("row").filter(has_text="You are a helpful assistant.").inner_text()
+    told = ["0-320", "320", "served: device", "held since 12:00:01", "You are a helpful assistant."]
+    assert [cell.strip() for cell in row.replace("\u2060", "").split("\t")] == told
     assert page.evaluate("window.hit") is None
     assert page.locator("a[href*='example'], a[href^='javascript']").count() == 0
     assert page.locator("script", has_text="window.hit").count() == 0
@@ -105,78 +106,55 @@ def test_a_report_as_it_is_and_names_as_text(site: Served, open_page: Open) -> N
     assert json.loads(saved(page, "JSON"))["total"]["parts"] == report.total.parts
     assert "<script>window.hit" not in saved(page, "HTML")
 
-
-def test_filters_go_into_the_address_and_come_back(site: Served, open_page: Open) -> None:
-    page = open_page(f"{site.address}/misses?{HOUR}", WHOLE)
     page.get_by_role("radio", name="tokens").click()
-    page.get_by_role("combobox", name="Server").click()
-    page.get_by_role("option", name="vllm-a").click()
     conditions = page.get_by_role("combobox", name="Labels and conditions")
-    conditions.fill("prompt_tokens>1")
+    conditions.fill("phase=slow")
     conditions.press("Enter")
-    page.wait_for_url(re.compile("where="))
-    expected = figures(build(None, "2026-11-29T12:00/2026-11-29T13:00,server=vllm-a,prompt_tokens>1"))
+    page.get_by_text("Many requests take a while").wait_for()
+    conditions.press("Tab")  # closes its list
+    page.get_by_role("combobox", name="Server").click()  # it is not waited for
+    page.get_by_role("option", name="vllm-a").click()
+    expected = figures(build(None, "2026-11-29T12:00/2026-11-29T13:00,server=vllm-a,phase=slow"))
     page.get_by_text(expected["Computed"], exact=True).wait_for()
     assert tiles(page) == expected
     assert query(page) == {
         "from": ["2026-11-29T12:00"],
         "to": ["2026-11-29T13:00"],
         "server": ["vllm-a"],
-        "where": ["prompt_tokens>1"],
+        "where": ["phase=slow"],
         "unit": ["tokens"],
+        "request": ["r1"],
     }
-    sent = page.url
-    page.close()
-    other = open_page(sent, WHOLE, fresh={"color_scheme": "dark"})
-    assert tiles(other) == expected
-    assert other.get_by_role("radio", name="tokens").get_attribute("aria-checked") == "true"
-    assert other.url == sent
-    assert_legible(other, "dark")
+
+
+def test_a_link_shows_somebody_else_the_same(site: Served, open_page: Open) -> None:
+    sent = f"{site.address}/misses?{HOUR}&server=vllm-a&where=prompt_tokens%3E1&unit=tokens"
+    page = open_page(sent, WHOLE, scheme="dark")
+    assert tiles(page) == figures(
+        build(None, "2026-11-29T12:00/2026-11-29T13:00,server=vllm-a,prompt_tokens>1")
+    )
+    assert page.get_by_role("radio", name="tokens").get_attribute("aria-checked") == "true"
+    assert page.url == sent
+    assert_legible(page, "dark")
 
 
 def test_a_broken_address_says_what_is_wrong_with_it(site: Served, open_page: Open) -> None:
-    page = open_page(f"{site.address}/misses?from=<b>soon</b>&by=server&colour=red&where=phase=nothing", "")
+    asked = "from=<b>soon</b>&by=junk&server=nope&colour=red&where=foo=bar&where=phase=nothing"
+    page = open_page(f"{site.address}/nopage?{asked}", "")
     page.get_by_text("no request matches <b>nothing</b>").wait_for()
-    shown = page.get_by_test_id("stMain").inner_text().replace("\u2060", "")
-    assert "'<b>soon</b>' is no time; write now, -2h or 2026-11-29T10:00; the last hour is shown" in shown
-    assert "the address has colour=, which means nothing here" in shown
+    shown = text_of(page)
+    for text in (
+        "There is no page /nopage: this is Misses.",
+        "'<b>soon</b>' is no time; write now, -2h or 2026-11-29T10:00; the last hour is shown",
+        "the address has colour=, which means nothing here",
+        "server=nope in the address: there is no such server; all are shown",
+        "where=foo=bar in the address: requests have no column or label 'foo'",
+        "by=junk in the address: requests cannot be grouped by 'junk'",
+    ):
+        assert text in shown
     assert "Traceback" not in shown
+    page.get_by_role("dialog").wait_for()  # Streamlit's own word on /nopage
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="Show all there is").click()
     page.get_by_text(WHOLE, exact=True).wait_for()
     assert query(page) == {"from": ["2026-11-29T12:00:00+00:00"], "to": ["2026-11-29T12:00:03+00:00"]}
-
-
-@pytest.fixture
-def empty(tmp_path: Path) -> Iterator[Served]:
-    served = start("hitmap", home=tmp_path)
-    yield served
-    assert stop(served, signal.SIGTERM) == ""
-    assert served.process.returncode == 0
-    assert not (tmp_path / "store/server.json").exists(), "its store ends with it"
-
-
-def test_an_empty_store_says_how_to_fill_it(empty: Served, open_page: Open) -> None:
-    page = open_page(empty.address, "")
-    page.get_by_text("The store has no requests and no KV events yet").wait_for()
-    page.get_by_text("hitmap attach http://127.0.0.1:8000").wait_for()
-
-
-@pytest.fixture
-def real(filled: Database) -> Iterator[Served]:
-    """The pages on what analysis itself says."""
-    served = start("hitmap", "--store", filled.dsn)
-    yield served
-    assert stop(served) == ""
-
-
-def test_analysis_answers_and_what_it_lacks_is_named(real: Served, filled: Database, open_page: Open) -> None:
-    page = open_page(f"{real.address}/misses?{HOUR}&by=phase&request=r1", WHOLE)
-    report = build_report(filled.client, "2026-11-29T12:00/2026-11-29T13:00", by="phase")
-    assert tiles(page) == figures(report)
-    page.get_by_text("No prompts are known of these requests").wait_for()
-    page.get_by_text("No KV events in this range").wait_for()
-    page.get_by_text("--kv-events-config").first.wait_for()
-    page.get_by_text("r1 on vllm-a").wait_for()
-    shown = page.get_by_test_id("stMain").inner_text().replace("\u2060", "")
-    assert report.answer in shown
-    assert f"{explain(filled.client, 'r1').prompt:,} prompt tokens" in shown

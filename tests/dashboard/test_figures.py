@@ -14,7 +14,9 @@ import pytest
 
 from analysis.misses.report_model import MissLine, MissReport
 from dashboard.charts import misses, prompt
+from dashboard.charts.prompt import span
 from dashboard.export import to_csv, to_html, to_json
+from dashboard.text import in_chart, plain
 from tests.dashboard.made import HOSTILE, START, build, explain
 
 
@@ -73,6 +75,15 @@ def test_a_strip_has_every_token_once() -> None:
     figure = prompt.strip(explain(None, "r1"))
     spans = sorted((b, b + x) for trace in figure.data for b, x in zip(trace.base, trace.x, strict=True))
     assert spans == [(0, 320), (320, 400), (400, 410)]
+
+
+def test_tokens_are_counted_as_on_the_terminal() -> None:
+    assert [span(run) for run in explain(None, "r1").runs] == ["0-320", "320-400", "400-410"]
+
+
+def test_line_breaks_are_spaces() -> None:
+    assert in_chart("a\r\n\tb") == "a b"
+    assert plain("a\n\nb\u2028c") == "a b c"
 
 
 def test_names_are_escaped_for_plotly(report: MissReport) -> None:

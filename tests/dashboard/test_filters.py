@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.selection import parse_set
-from dashboard.filters import LONGEST, Filters, from_query
+from dashboard.filters import LONGEST, Filters, from_query, known
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 texts = st.text(min_size=1, max_size=40).filter(lambda text: text.strip())
@@ -67,3 +67,33 @@ def test_filters_are_the_selection_of_the_command_line() -> None:
     selection = parse_set(filters.selection, now=NOW, labels=["phase"], prefix="a")
     assert list(selection.parameters.values())[2:] == ["vllm-a", "org/model%v2", "phase", "warm", 100.0]
     assert selection.texts == ("server", "model", "phase")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"by": "junk"}, "by=junk in the address: requests cannot be grouped by 'junk'"),
+        ({"where": ("foo=bar",)}, "where=foo=bar in the address: requests have no column or label 'foo'"),
+        ({"where": ("prompt_tokens>many",)}, "prompt_tokens is compared with a number"),
+        ({"where": ("nonsense",)}, "'nonsense' is neither a window"),
+        ({"server": "nope"}, "server=nope in the address: there is no such server; all are shown"),
+        ({"model": "nope"}, "model=nope in the address: there is no such model; all are shown"),
+    ],
+)
+def test_what_the_store_does_not_have_is_named_and_left_out(asked: dict[str, object], words: str) -> None:
+    filters, problems = known(Filters(**asked), ["vllm-a"], ["m"], ["phase"], NOW)  # type: ignore[arg-type]
+    assert filters == Filters()
+    assert len(problems) == 1
+    assert words in problems[0]
+
+
+def test_each_of_several_is_named_and_the_rest_stays() -> None:
+    asked = Filters(server="nope", model="m", where=("foo=bar", "phase=warm"), by="junk")
+    filters, problems = known(asked, ["vllm-a"], ["m"], ["phase"], NOW)
+    assert filters == Filters(model="m", where=("phase=warm",))
+    assert [line.split("=")[0] for line in problems] == ["server", "where", "by"]
+
+
+def test_what_the_store_has_stays() -> None:
+    asked = Filters(server="vllm-*", model="m", where=("label.model=x", "ttft_us>5"), by="label.model")
+    assert known(asked, ["vllm-a"], ["m"], ["model"], NOW) == (asked, [])

@@ -111,6 +111,14 @@ def test_a_store_that_is_not_there_is_said_in_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_it_ends_with_its_store_when_asked_to(tmp_path: Path) -> None:
+    served = start("hitmap", home=tmp_path)
+    assert get(served, "/").status == 200
+    assert stop(served, signal.SIGTERM) == ""
+    assert served.process.returncode == 0
+    assert not (tmp_path / "store/server.json").exists(), "its store ends with it"
+
+
 def test_nothing_is_left_when_it_is_killed(tmp_path: Path) -> None:
     served = start("hitmap", home=tmp_path)
     assert (tmp_path / "store/server.json").exists()

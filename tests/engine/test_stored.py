@@ -7,6 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from analysis.misses.explain import explain
+from analysis.misses.parts import HITS
+from analysis.misses.report import build
 from analysis.sanity.examine import examine
 from analysis.sanity.sources import sources
 from cachemodel.layers import SERVING_LAYERS
@@ -186,6 +189,24 @@ def test_cached_blocks_of_a_span_were_stored_before(stored: Stored) -> None:
         blocks = [int(block) for block in span["hashes"].split(",")]
         assert len(blocks[: span["cached"] // BLOCK]) == span["cached"] // BLOCK
         assert set(blocks) <= known
+
+
+def test_its_spans_and_kv_events_are_prompts_without_a_log(stored: Stored) -> None:
+    """The hashes on a span stand for contents that the events tell, so that no prompt of full blocks is unknown."""
+    assert stored.one("SELECT count() FROM request_chains") == (0,)
+    report = build(stored.client, "")
+    prompt, cached = stored.one("SELECT sum(prompt_tokens), sum(cached_tokens) FROM requests")
+    assert (report.total.requests, report.total.prompt) == (32, prompt)
+    assert sum(report.total.parts.get(name, 0) for name in HITS) == cached
+    assert build(stored.client, "finish_reason=length").unknown_needs == []
+    row = stored.rows(
+        "SELECT request_id, prompt_tokens, cached_tokens FROM requests WHERE finish_reason = 'length'"
+        " AND time > (SELECT time FROM kv_events WHERE action = 'cleared') ORDER BY time DESC LIMIT 1"
+    )[0]
+    found = explain(stored.client, row["request_id"])
+    assert (found.told_by, found.block_size, found.prompt) == ("span", BLOCK, row["prompt_tokens"])
+    assert sum(run.end - run.start for run in found.runs if run.part in HITS) == row["cached_tokens"]
+    assert found.runs[-1].end == found.prompt
 
 
 def test_no_sanity_rule_finds_anything_wrong(stored: Stored) -> None:

@@ -8,11 +8,15 @@ import subprocess
 import sys
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from cachemodel.errors import UsageError, UserError
 from hitmap.commands.canary import command
+from store.client import connect
+from store.embedded import ensure
+from store.migrate import migrate
 from tests.collector.support import wait_until
 from tests.conftest import Database
 from tests.engine.serving.live import serving, settings
@@ -101,6 +105,8 @@ def test_a_dry_run_says_exactly_what_is_sent(measures: str) -> None:
         (["localhost:1", "--lifetime", "60"], "--lifetime goes with --measure lifetime"),
         (["localhost:1", "--measure", "lifetime", "--lifetime", "soon"], "write seconds, as in 60,300"),
         (["ftp://x"], "is not the address of a server"),
+        (["http://me:secret@h", "--no-store"], "holds a user, a password or a query"),
+        (["h", "--no-store", "--api-key", "a\nb"], "the API key holds"),
     ],
 )
 def test_wrong_calls(arguments: list[str], words: str) -> None:
@@ -119,7 +125,42 @@ def test_nobody_there_and_too_little_money() -> None:
         invoke(server.url, "--no-store", "--max-tokens", "20", "--measure", "salt")
 
 
-def test_ctrl_c_ends_it_with_what_is_known() -> None:
+@pytest.mark.parametrize("option", ["--max-seconds", "--rate", "--price"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_budgets_are_numbers(option: str, value: str) -> None:
+    with pytest.raises(click.BadParameter):
+        invoke("127.0.0.1:1", "--no-store", option, value)
+
+
+def test_a_store_that_takes_nothing_is_refused_before_anything_is_sent() -> None:
+    with serving() as server, ensure() as embedded:
+        with connect(embedded.dsn) as writer:
+            migrate(writer)
+        steps = server.engine.stats().steps
+        with pytest.raises(UserError, match=r"takes no findings .*Nothing was sent"):
+            invoke(server.url, "--store", embedded.reader_dsn, *QUICK)
+        assert server.engine.stats().steps == steps
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_cannot_be_stored_is_printed(as_json: bool, db: Database) -> None:
+    with serving() as server:
+        asked = [server.url, "--store", db.dsn, "--measure", "salt", *QUICK, *(["--json"] if as_json else [])]
+        command_line = [sys.executable, "-m", "hitmap", "canary", *asked]
+        process = subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: server.engine.stats().steps >= 1, 20)
+        db.client.command("RENAME TABLE findings TO findings_gone")
+        output, errors = process.communicate(timeout=25)
+    assert process.returncode == 1, errors
+    assert "salt.isolates" in output
+    assert "in the store" not in output
+    assert not as_json or json.loads(output)["stored"] is False
+    assert errors.startswith("hitmap: what was found is not stored: ")
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_it_with_what_is_known(end: signal.Signals) -> None:
     with serving() as server:
         command_line = [sys.executable, "-m", "hitmap", "canary", server.url, "--no-store"]
         command_line += [
@@ -135,7 +176,7 @@ def test_ctrl_c_ends_it_with_what_is_known() -> None:
         process = subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         placed = 1 + 9 + 7  # the introduction, salt, and lifetime up to its wait
         wait_until(lambda: server.engine.stats().steps >= placed, 20)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
         output, errors = process.communicate(timeout=20)
     assert process.returncode == 130, errors
     assert "salt.isolates" in output

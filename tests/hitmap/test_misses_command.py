@@ -12,7 +12,8 @@ from rich.console import Console
 
 from analysis.misses.parts import PARTS
 from analysis.misses.report_model import MissLine, MissReport
-from analysis.misses.text import bar, to_terminal
+from analysis.misses.text import bar, describe, to_markdown, to_terminal
+from analysis.misses.words import next_steps
 from cachemodel.errors import UsageError, UserError
 from hitmap.cli import cli
 from tests.analysis.misses.build import World
@@ -113,6 +114,39 @@ def test_errors_say_what_to_do(
     assert words in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-5000d/now,server=b",),
+        ("--json", "-5000d/now,server=b"),
+        ("-5000d/now,server=b", "--by", "tenant"),
+        ("--by", "tenant", "--", "-5000d/now,server=b"),
+    ],
+)
+def test_a_window_that_begins_with_a_dash_is_no_option(arguments: tuple[str, ...], filled: Database) -> None:
+    options = () if "--json" in arguments else ("--json",)
+    shown = hitmap(filled, "misses", *options, *arguments)
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.output)["name"] == "-5000d/now,server=b"
+
+
+def test_a_file_may_be_called_as_a_window(
+    filled: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert hitmap(filled, "misses", "-o", "-1d.json", "-5000d/now").exit_code == 0
+    assert json.loads((tmp_path / "-1d.json").read_text())["name"] == "-5000d/now"
+
+
+def test_what_is_no_option_is_refused(filled: Database) -> None:
+    for wrong in ("--bye", "-x/now", "--1h/now"):
+        assert "No such option" in hitmap(filled, "misses", wrong).output
+    assert "unexpected extra argument" in hitmap(filled, "misses", "-1h/now", "-2h/now").output
+    shown = hitmap(filled, "explain", "-4f1c")
+    assert "write cli explain -- ID" in " ".join(shown.output.split()), shown.output
+    assert "no request '-4f1c'" in str(hitmap(filled, "explain", "--", "-4f1c").exception)
+
+
 def test_an_empty_store(db: Database) -> None:
     result = hitmap(db, "misses")
     assert "the store has no requests yet; attach a server or run hitmap demo" in str(result.exception)
@@ -136,7 +170,7 @@ def test_requests_without_prompts_or_events_say_what_would_tell(db: Database) ->
     needs = data["unknown_needs"]
     assert needs[0].startswith("48 tokens of a, which tells no KV events: it needs --kv-events-config")
     assert needs[1].startswith("32 tokens of 1 requests whose prompts are not known: attach with --log FILE")
-    assert any("hits of 2 of 3 requests are an estimate" in warning for warning in data["warnings"])
+    assert any("of 2 of 3 requests nothing tells what was served" in warning for warning in data["warnings"])
     assert data["total"]["parts"]["unknown"] == 80
 
 
@@ -159,7 +193,7 @@ def test_explain(filled: Database) -> None:
         "0 of 67 prompt tokens came from the cache; 67 were computed: 48 elsewhere, 19 cold."
     )
     assert "r1 on b, model m, 2026-11-29 12:01:40 UTC" in flat
-    assert "0 48 48 elsewhere held by a at that moment" in flat
+    assert "0 48 elsewhere held by a at that moment" in flat
     data = json.loads(hitmap(filled, "explain", "r1", "--json").output)
     assert [(run["start"], run["end"], run["part"]) for run in data["runs"]] == [
         (0, 48, "elsewhere"),
@@ -192,3 +226,37 @@ def test_hostile_names_do_not_steer_the_terminal() -> None:
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "�[31mx" in text
+
+
+def report_of(
+    *steps: str, by: str = "tenant", sampled: int = 1, requests: int = 2, selected: int = 2
+) -> MissReport:
+    line = MissLine("a", requests, requests, 10, {"cold": 10})
+    return MissReport("all", by, "2026-11-29T12:00:00Z", "2026-11-29T12:00:00Z", sampled, 0, "", line,
+                      [line, line], [], [], [], next_steps=list(steps), selected=selected)  # fmt: skip
+
+
+def test_markdown_shows_hostile_ids_and_labels_as_they_are() -> None:
+    evil = "hitmap explain 'a`<img src=x>``|\n# b\x1b[31m'"
+    page = to_markdown(report_of(evil, "hitmap misses --by x", by="<i>|[x](y)"))
+    assert "* ``` hitmap explain 'a`<img src=x>``|�# b�[31m' ```" in page.splitlines()
+    assert "* `hitmap misses --by x`" in page.splitlines()
+    assert "\x1b" not in page
+    assert r"\<i\>\|\[x\](y)" in page
+    assert "| <i>" not in page
+
+
+def test_labels_are_no_markup_of_the_terminal() -> None:
+    console = Console(width=90, record=True, force_terminal=True, highlight=False, file=io.StringIO())
+    to_terminal(report_of(by="x[/y] [bold]z"), console)
+    assert "By x[/y] [bold]z" in console.export_text()
+
+
+def test_of_more_requests_than_are_read_the_headline_says_so() -> None:
+    told = describe(report_of(sampled=2, requests=25_038, selected=50_000))
+    assert told.startswith("all: 25,038 of 50,000 requests (one in two), 10 prompt tokens")
+    assert describe(report_of()).startswith("all: 2 requests, 10 prompt tokens")
+
+
+def test_an_id_that_begins_with_a_dash_is_suggested_so_that_it_works() -> None:
+    assert next_steps(report_of(), "-4f`1c")[1].startswith("hitmap explain -- '-4f`1c'    #")

@@ -39,7 +39,7 @@ def climbed(client: Client, *, usage: bool = True) -> Climbed:
     reading = read(client, selected(client, "", datetime.now(UTC), label_names(client)))
     chains = reading.chains
     read_too = (reading.events, reading.blocks_sent, reading.pieces_sent)
-    ladder, known = climb_by_laws(chains, *read_too, laws(chains, {}))
+    ladder, known = climb_by_laws(reading, laws(chains, {}))
     if not usage:
         chains = replace(chains, cached=np.full(chains.n, NOT_TOLD))
         ladder = climb(chains, *read_too, known.alignments)

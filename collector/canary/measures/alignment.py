@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from cachemodel.alignment_fit import Fit, Pair, fit_pairs, possible_laws
+from cachemodel.alignment_fit import Fit, Pair, explains, fit_pairs, possible_laws
 from cachemodel.alignment_probes import Probe, designed_probes
 from collector.canary.finding import Finding, untold
 from collector.canary.measures.base import MS, Measure, Options, Reuse, because
@@ -21,6 +21,7 @@ from collector.canary.steps import Saved, fit_steps
 
 MOST_PROBES = 30
 CONFIRMED = 3
+CONTRADICTED = 0.3  # of the hits: more of them cannot be entries that went in between
 STAIRS, STAIR_ROUNDS = 24, 2
 _UNIT, _DROPPED, _LEAST = "alignment.unit", "alignment.dropped_units", "alignment.least_tokens"
 
@@ -57,7 +58,7 @@ class AlignmentMeasure(Measure):
                 break
             seen.add(probe)
             self._send(prober, probe)
-        for length in prober.shuffled(range(longest // 2, longest))[:CONFIRMED]:
+        for length in prober.shuffled(range(longest // 2, longest), CONFIRMED):
             self._send(prober, Probe(length, length))
 
     def _designed(self, prober: Prober, longest: int) -> list[Probe]:
@@ -81,7 +82,7 @@ class AlignmentMeasure(Measure):
     def _climb(self, prober: Prober, longest: int) -> None:
         for _ in range(STAIR_ROUNDS):
             low = max(2, longest // STAIRS)
-            for length in prober.shuffled(range(low, longest + 1))[:STAIRS]:
+            for length in prober.shuffled(range(low, longest + 1), STAIRS):
                 prompt = prober.write(length)
                 first, again = prober.ask(prompt), prober.ask(prompt)
                 if first and again:
@@ -105,12 +106,26 @@ class AlignmentMeasure(Measure):
         if fit is None:
             why = because("no law of units explains the cached tokens", broken_off)
             return [untold(_UNIT, "{token}", why, len(pairs), inputs=inputs), *found]
+        if why := self._contradiction(fit, pairs):
+            return [untold(_UNIT, "{token}", because(why, broken_off), len(pairs), inputs=inputs), *found]
         laws = (fit.alignment, *fit.candidates)
         return [
             _bounded(_UNIT, "{token}", fit, [law.unit for law in laws], inputs),
             _bounded(_DROPPED, "1", fit, [law.dropped_units for law in laws], {}),
             *found,
         ]
+
+    def _contradiction(self, fit: Fit, pairs: list[Pair]) -> str:
+        """Why no law holds although hits alone would fit one: what was held is known here, and says otherwise."""
+        hits = [pair for pair in pairs if pair.cached]
+        odd = sum(not explains(fit.alignment, pair) for pair in hits)
+        varied = self._reuse.varied
+        if not varied and odd <= CONTRADICTED * len(hits):
+            return ""
+        told = f"{odd} of {len(hits)} hits are not what one law gives of what was held"
+        if varied:
+            told += f", and the same {varied[0]:,} tokens sent again got {varied[1]:,} to {varied[2]:,} cached ones"
+        return f"the cached tokens do not follow from what was sent: {told}"
 
     def _of_times(self, broken_off: str) -> list[Finding]:
         inputs = {"saved_ms": [[saved.tokens, round(saved.ms, 3)] for saved in self._saved]}

@@ -77,6 +77,16 @@ class Reuse:
         return self.scale is not None and self.scale.clear
 
     @property
+    def varied(self) -> tuple[int, int, int] | None:
+        """A length of which prompts that were sent again were reused to different lengths: tokens, least and most. A
+        miss is none of them: other entries and other replicas make those."""
+        hits: dict[int, set[int]] = {}
+        for sample in self._warm:
+            if sample.cached is not None and sample.cached > self.base:
+                hits.setdefault(sample.tokens, set()).add(sample.cached)
+        return next(((n, min(told), max(told)) for n, told in hits.items() if len(told) > 1), None)
+
+    @property
     def why_not(self) -> str:
         """Where `works` is false."""
         if not self._warm:

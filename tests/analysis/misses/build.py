@@ -54,7 +54,7 @@ class Asked:
 @dataclass
 class World:
     """servers: names, each with the number of its ranks; joined: when the events of each (server, rank) begin to be
-    complete, 0 where nothing is said, None for one that tells none."""
+    complete, 0 where nothing is said, None for one that tells none. blind: when each last stored an unknown block."""
 
     servers: dict[str, int] = field(default_factory=lambda: {"a": 1})
     joined: dict[tuple[str, int], int | None] = field(default_factory=dict)
@@ -63,6 +63,7 @@ class World:
     sent_rows: list[tuple[int, int, str, int]] = field(default_factory=list)
     sent_pieces: list[tuple[int, int]] = field(default_factory=list)
     alignments: dict[str, Alignment] = field(default_factory=dict)
+    blind: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def ask(self, word: str, at: int, server: str = "a", **told: Any) -> World:
         """A request. Without `began` it began at once, without `first` its first token came 20 ms later."""
@@ -161,6 +162,7 @@ class World:
         holders = self.holders
         rows = sorted(self.rows, key=lambda row: row[0])
         joined = [self.joined.get(holder, 0) for holder in holders]
+        blind = [self.blind.get(holder) for holder in holders]
         return Events(
             holders=tuple(holders),
             time=np.array([row[0] * _MS for row in rows], dtype=np.int64),
@@ -170,6 +172,7 @@ class World:
             content=np.array([row[5] for row in rows], dtype=np.uint64),
             isolation=np.array([row[6] for row in rows], dtype=np.uint64),
             joined=np.array([NOT_TOLD if at is None else at * _MS for at in joined], dtype=np.int64),
+            blind=np.array([NOT_TOLD if at is None else at * _MS for at in blind], dtype=np.int64),
         )
 
     def blocks_sent(self) -> Sent:

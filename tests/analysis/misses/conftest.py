@@ -14,8 +14,9 @@ from store.migrate import migrate
 from tests.analysis.misses.captured import database
 
 _TABLES = (
-    *("requests", "request_keys", "request_chains", "chain_blocks", "chain_pieces", "prompts", "segments"),
-    *("kv_events", "kv_block_events", "kv_marks", "kv_lives", "servers", "findings"),
+    *("requests", "request_keys", "request_chains", "chain_blocks", "chain_pieces", "chain_sizes"),
+    *("prompts", "segments"),
+    *("kv_events", "kv_block_events", "kv_marks", "kv_lives", "kv_orphans", "servers", "findings"),
 )
 _numbers = itertools.count()
 

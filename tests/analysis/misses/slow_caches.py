@@ -17,6 +17,12 @@ class Row(NamedTuple):
     key: Key
 
 
+class Ended(NamedTuple):
+    time: int
+    cause: int
+    unsure: bool
+
+
 class Block(NamedTuple):
     held: bool
     maybe: bool
@@ -30,8 +36,10 @@ class SlowCaches:
         self.c = chains
         self.holders = [*events.holders]
         self.joined = [FOREVER if at == NOT_TOLD else int(at) for at in events.joined]
+        self.blind = events.blind.tolist()
         for server in chains.servers:
             if server not in {name for name, _ in self.holders}:
+                self.blind.append(NOT_TOLD)
                 self.holders.append((server, 0))
                 self.joined.append(FOREVER)
         self.rows: list[list[Row]] = [[] for _ in self.holders]
@@ -97,25 +105,65 @@ class SlowCaches:
             held |= there and sure
             maybe |= there or (open_ is not None and first < min(open_, arrived))
         seen = any(row.key == key and row.action <= Action.REMOVED for row in rows)
-        return Block(held, maybe or held, not seen and first < arrived and first >= gaps[-1])
+        untold = not seen and first < arrived
+        known = untold and first > self.blind[holder] and self._speaks_of(key, server)
+        never = known and first >= gaps[-1]
+        return Block(held, maybe or held or (untold and not never), never)
+
+    def _speaks_of(self, key: Key, server: str) -> bool:
+        """Whether a server ever told of the first block of a chain."""
+        content: int | None = key[0]
+        while content is not None and self.parent[content] is not None:
+            content = self.parent[content]
+        return any(
+            row.key == (content, key[1])
+            for (name, _), rows in zip(self.holders, self.rows, strict=True)
+            if name == server
+            for row in rows
+        )
 
     def place_of(self, holder: int, time: int) -> int:
-        return sum(row.time <= time for row in self.rows[holder])
+        return self.past_gaps(holder, sum(row.time <= time for row in self.rows[holder]))
 
-    def ended(self, key: Key, holder: int, place: int) -> tuple[int, int] | None:
-        rows, best = self.rows[holder], (-1, 0)
+    def past_gaps(self, holder: int, place: int) -> int:
+        rows = self.rows[holder]
+        while place < len(rows) and rows[place].action == Action.GAP:
+            place += 1
+        return place
+
+    def blurred(self, holder: int, since: int, until: int) -> int | None:
+        """Behind the last gap that may hide something that happened then."""
+        rows, found = self.rows[holder], None
+        for at, row in enumerate(rows):
+            if row.action == Action.GAP and row.time >= since and (at == 0 or rows[at - 1].time <= until):
+                found = self.past_gaps(holder, at)
+        return found
+
+    def missing(self, holder: int, place: int) -> int:
+        """Until when events may be missing, -1 for none."""
+        gaps = [row.time for row in self.rows[holder][:place] if row.action == Action.GAP]
+        last = gaps[-1] if gaps else self.joined[holder]
+        return -1 if last == FOREVER else last
+
+    def ended(self, key: Key, holder: int, place: int) -> Ended:
+        rows, best, unsure = self.rows[holder], (-1, 0), False
+        gaps = [at for at, row in enumerate(rows[:place]) if row.action == Action.GAP]
+        since = rows[gaps[-1]].time if gaps else self.joined[holder]
+        if self.first.get((key, self.holders[holder][0]), FOREVER) < since:
+            unsure = True
         for tier in range(3):
-            there, end = False, None
+            there, end, touched = False, None, -1
             for at, row in enumerate(rows[:place]):
                 if row.action <= Action.REMOVED and row.key == key and row.tier == tier:
-                    there = row.action == Action.STORED
+                    there, touched = row.action == Action.STORED, at
                     near = [
                         r for r in rows if r.action == Action.STORED and abs(r.time - row.time) <= 1_000_000
                     ]
-                    end = None if there else (at, 0 if near else 1)
+                    unseen = self.blurred(holder, row.time - 1_000_000, row.time + 1_000_000) is not None
+                    end = None if there else (at, 0 if near else NOT_TOLD if unseen else 1)
                 empties = {0: (Action.CLEARED, Action.RESTART), 1: (Action.RESTART,), 2: ()}[tier]
                 if there and row.action in empties:
                     there, end = False, (at, 2 if row.action == Action.CLEARED else 3)
             if end and end[0] > best[0]:
-                best = end
-        return (rows[best[0]].time, best[1]) if best[0] >= 0 else None
+                best, unsure = end, bool(gaps) and gaps[-1] > touched
+        return Ended(rows[best[0]].time if best[0] >= 0 else NOT_TOLD, best[1], unsure)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from analysis.misses.model import NOT_TOLD, Action, Chains, Events, Sent
 from cachemodel.alignment import Alignment
-from tests.analysis.misses.slow_caches import FOREVER, Block, Key, SlowCaches
+from tests.analysis.misses.slow_caches import FOREVER, Block, Ended, Key, SlowCaches
 
 SLACK, UNTOLD = 100_000, 60_000_000
 
@@ -67,7 +67,9 @@ class SlowLadder(SlowCaches):
                     return
 
     def place(self, i: int) -> int:
-        rows, own = self.rows[self.holder[i]], self.own[i]
+        rows, own, behind = self.rows[self.holder[i]], self.own[i], self.behind(i)
+        if behind is not None:
+            return behind
         arrived, began, first = int(self.c.arrived[i]), int(self.c.began[i]), int(self.c.first_token[i])
         if own:
             at = own[0]
@@ -80,8 +82,16 @@ class SlowLadder(SlowCaches):
         if first >= 0 and began <= arrived:
             return self.place_of(self.holder[i], first)
         until = (first if first >= 0 else began) + SLACK
-        steps = [row.time for row in rows if row.time >= began]
-        return self.place_of(self.holder[i], steps[0] if steps and steps[0] <= until else began - 1)
+        early = self.place_of(self.holder[i], began - 1)
+        step = rows[early].time if early < len(rows) else FOREVER
+        return self.place_of(self.holder[i], step) if step <= until else early
+
+    def behind(self, i: int) -> int | None:
+        """Behind the last gap that may hide what was stored for a request."""
+        first, began = int(self.c.first_token[i]), int(self.c.began[i])
+        until = first + SLACK if first >= 0 else began + UNTOLD
+        place, own = self.blurred(self.holder[i], min(began, int(self.c.arrived[i])), until), self.own[i]
+        return None if place is None or (own and own[0] < place) else place
 
     def run(self, i: int, place: int, own: tuple[int, int] | None) -> int:
         for depth, key in enumerate(self.words[i]):
@@ -96,14 +106,21 @@ class SlowLadder(SlowCaches):
 
     def lookup(self, i: int) -> tuple[int, int, tuple[int, int] | None]:
         """Place, blocks held for sure, and the first block stored for it."""
-        c, own, place = self.c, self.own[i], self.place(i)
+        blurred = self.behind(i) is not None
+        c, own, place = self.c, None if blurred else self.own[i], self.place(i)
         held, word = self.run(i, place, own), self.words[i]
         before = self.place_of(self.holder[i], int(c.began[i]) - 1)
-        if not own and held < len(word) and before < place and self.run(i, before, None) > held:
+        if (
+            not own
+            and not blurred
+            and held < len(word)
+            and before < place
+            and self.run(i, before, None) > held
+        ):
             place, held = before, self.run(i, before, None)
         law, size = self.law(i), int(c.block_size[i])
         cached, prompt = int(c.cached[i]), int(c.prompt[i])
-        if cached == NOT_TOLD or c.reads_off[i] or law.served(prompt, held * size) == cached:
+        if blurred or cached == NOT_TOLD or c.reads_off[i] or law.served(prompt, held * size) == cached:
             return place, held, own
         shown = -(-self.shown(i, cached) // size)
         less = shown < held
@@ -146,19 +163,30 @@ class SlowLadder(SlowCaches):
         moment = int(c.began[i])
         if self.own[i]:
             moment = min(moment, self.rows[self.holder[i]][self.own[i][0]].time - 1)  # type: ignore[index]
+        latest, late = moment, place
+        if self.behind(i) is not None:
+            latest = max(moment, int(c.first_token[i]))
+            late = self.place_of(self.holder[i], latest)
         known = held
         while known < len(word) and (
             self.sent.get(word[known][0], FOREVER) < arrived
-            or self.stored.get(word[known][0], FOREVER) <= moment
+            or self.stored.get(word[known][0], FOREVER) <= latest
         ):
             known += 1
         own_looks = [
             self.block(key, self.holder[i], own[0] if own and own[1] == depth else place, arrived)
             for depth, key in enumerate(word[:known])
         ]
+        for depth, key in enumerate(word[:known] if late != place else []):
+            then = self.block(key, self.holder[i], late, arrived)
+            own_looks[depth] = own_looks[depth]._replace(maybe=own_looks[depth].maybe or then.maybe)
+
+        served: list[int] = []
+        afar = self._from_afar(i, known)
 
         def tokens(blocks: int) -> int:
-            return min(prompt, blocks * size + (int(c.split_tokens[i]) if blocks == c.split_depth[i] else 0))
+            split = int(c.split_tokens[i]) if blocks == c.split_depth[i] and blocks >= known else 0
+            return min(prompt, blocks * size + (0 if afar and len(served) < 6 else split))
 
         def lead(flags: list[bool]) -> int:
             return held + next((n for n, flag in enumerate(flags[held:]) if not flag), len(flags) - held)
@@ -169,23 +197,23 @@ class SlowLadder(SlowCaches):
         actual = min(cached, prompt) if cached != NOT_TOLD else 0 if off else of_held
         most = lead([look.maybe for look in own_looks])
         shown, less = held, 0
-        if cached != NOT_TOLD and law.served(prompt, most * size) == actual:
-            shown = most
-        elif cached != NOT_TOLD and actual > of_held:
+        full = cached != NOT_TOLD and law.served(prompt, most * size) == actual
+        if cached != NOT_TOLD and actual > of_held:
             shown = max(held, self.shown(i, actual) // size)
         elif cached != NOT_TOLD:
             less = of_held - actual
         whole = actual if off else tokens(shown) - (of_held - actual if less else 0)
         if off:
             shown = held
-        served, unknown = [actual], [0]
+        unknown = [0]
+        served.append(actual)
 
         def reach(surely: int, maybe: int) -> None:
             top = max(served[-1], maybe)
             unknown.append(max(0, top - max(served[-1], surely)))
             served.append(min(prompt, top))
 
-        reach(whole, whole)
+        reach(whole, max(whole, tokens(most)) if full and not off else whole)
         surely = [look.held or depth < shown for depth, look in enumerate(own_looks)]
         maybe = [look.maybe or depth < shown for depth, look in enumerate(own_looks)]
         for scope in range(3):
@@ -196,6 +224,9 @@ class SlowLadder(SlowCaches):
             reach(tokens(lead(surely)), tokens(lead(maybe)))
         reach(tokens(known), tokens(known))
         evicted = self._evicted(i, place, own, moment, surely, known, served[4], served[5])
+        served[5] = max(served[5], tokens(known))
+        if self._may_go_on(i, place, known):
+            served[5] = max(served[5], tokens(len(word)))
         unknown[5] = served[5] - served[4] - sum(evicted)
         moved = served[5] + self._moved(i, served[5])
         reach(moved, moved)
@@ -217,7 +248,7 @@ class SlowLadder(SlowCaches):
             for q in range(i)
         )
         if flying:
-            return True, True
+            return bool(scope) or not look.maybe or look.held, True
         arrived, mine = int(self.c.arrived[i]), self.c.servers[self.c.server[i]]
         sure = may = False
         for other in alike:
@@ -236,6 +267,29 @@ class SlowLadder(SlowCaches):
                     sure |= any(each.held for each in looks)
                     may |= any(each.maybe for each in looks)
         return sure, may
+
+    def _may_go_on(self, i: int, place: int, known: int) -> bool:
+        """Whether what follows may be the output of an earlier prompt, stored when events were missing."""
+        word, missing = self.words[i], self.missing(self.holder[i], place)
+        return 0 < known < len(word) and any(
+            self.words[q] == word[:known]
+            and self.holder[q] == self.holder[i]
+            and self.c.arrived[q] < min(missing, int(self.c.arrived[i]))
+            for q in range(self.c.n)
+        )
+
+    def _from_afar(self, i: int, known: int) -> bool:
+        """Whether all that go on otherwise behind the known blocks are of other servers or isolations."""
+        word = self.words[i]
+        times = [
+            (time, key, server)
+            for (key, server), time in self.first.items()
+            if known and self.parent.get(key[0]) == word[known - 1][0] and time < self.c.arrived[i]
+        ]
+        mine = self.c.servers[self.c.server[i]]
+        if known != self.c.split_depth[i]:
+            return False
+        return bool(times) and not any(key[1] == word[0][1] and server == mine for _, key, server in times)
 
     def _all(self, key: Key) -> set[Key]:
         told = {k for k, _ in self.first if k[0] == key[0]}
@@ -269,24 +323,23 @@ class SlowLadder(SlowCaches):
 
     def _lost(self, i: int, key: Key, at: int, place: int, moment: int) -> int | None:
         mine = self.ended(key, self.holder[i], at)
-        if mine:
-            return mine[1]
-        ends = []
+        if mine.unsure:
+            return None
+        if mine.time >= 0:
+            return mine.cause if mine.cause >= 0 else None
+        ends: list[Ended] = []
         for other in self._all(key):
             for holder in range(len(self.holders)):
                 there = place if holder == self.holder[i] else self.place_of(holder, moment)
-                if end := self.ended(other, holder, there):
-                    ends.append(end)
-        if ends:
-            latest = max(time for time, _ in ends)
-            causes = {cause for time, cause in ends if time == latest}
-            if len(causes) > 1:
-                raise AmbiguousError
-            return causes.pop()
-        whole = [
-            row for row in self.rows[self.holder[i]][:at] if row.action in (Action.CLEARED, Action.RESTART)
-        ]
-        return (2 if whole[-1].action == Action.CLEARED else 3) if whole else None
+                ends.append(self.ended(other, holder, there))
+        latest = max(end.time for end in ends)
+        causes = {end.cause for end in ends if end.time == latest}
+        if latest < 0 or any(end.unsure for end in ends):
+            return None
+        if len(causes) > 1:
+            raise AmbiguousError
+        cause = causes.pop()
+        return cause if cause >= 0 else None
 
     def _moved(self, i: int, beyond: int) -> int:
         c = self.c

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,28 +16,54 @@ CLIENT_BEHIND = timedelta(milliseconds=5)
 Row = dict[str, Any]
 
 
-def put(client: Client, world: World, *, model: str = "m", prefix: str = "", **labels: str) -> None:
+Clock = Callable[[datetime], datetime]
+
+
+def behind(at: datetime) -> datetime:
+    """What the clock of a client shows, that of the server showing `at`."""
+    return at - CLIENT_BEHIND
+
+
+def whole_second(at: datetime) -> datetime:
+    """What a log tells that keeps whole seconds only."""
+    return at.replace(microsecond=0)
+
+
+def put(
+    client: Client, world: World, *, model: str = "m", prefix: str = "", clock: Clock = behind, **labels: str
+) -> None:
     """Insert the requests r0, r1, ... with their chains, and the events. prefix: of the servers' names."""
-    put_all(client, [(world, model, prefix)], **labels)
+    put_all(client, [(world, model, prefix)], clock=clock, **labels)
 
 
-def put_all(client: Client, worlds: list[tuple[World, str, str]], **labels: str) -> None:
+def put_all(
+    client: Client, worlds: list[tuple[World, str, str]], *, clock: Clock = behind, **labels: str
+) -> None:
     """Insert several worlds, each with its model and the prefix of its servers' names."""
     tables: dict[str, list[Row]] = {"requests": [], "request_chains": [], "kv_events": []}
     for world, model, prefix in worlds:
-        asked = sorted(world.asked, key=lambda one: one.at)
-        chains = [_chain(f"r{n}", one, model) for n, one in enumerate(asked) if one.known]
-        chains += [
-            {**_chain(f"s{n}", Asked("", at, server, salt=salt), model), "blocks": [content]}
-            for n, (content, at, server, salt) in enumerate(world.sent_rows)
-        ]
-        rows = {
-            "requests": [_request(n, one, model, labels) for n, one in enumerate(asked)],
-            "request_chains": chains,
-            "kv_events": events_of(world),
-        }
-        for table, those in rows.items():
+        for table, those in rows_of(world, model=model, clock=clock, **labels).items():
             tables[table] += [{**row, "server": prefix + row["server"]} for row in those]
+    insert_all(client, tables)
+
+
+def rows_of(world: World, *, model: str = "m", clock: Clock = behind, **labels: str) -> dict[str, list[Row]]:
+    """A world as rows by table."""
+    asked = sorted(world.asked, key=lambda one: one.at)
+    chains = [_chain(f"r{n}", one, model, clock) for n, one in enumerate(asked) if one.known]
+    chains += [
+        {**_chain(f"s{n}", Asked("", at, server, salt=salt), model, clock), "blocks": [content]}
+        for n, (content, at, server, salt) in enumerate(world.sent_rows)
+    ]
+    return {
+        "requests": [_request(n, one, model, labels) for n, one in enumerate(asked)],
+        "request_chains": chains,
+        "kv_events": events_of(world),
+    }
+
+
+def insert_all(client: Client, tables: dict[str, list[Row]]) -> None:
+    """Rows by table."""
     for table, those in tables.items():
         insert(client, table, those)
 
@@ -71,9 +98,9 @@ def _request(number: int, one: Asked, model: str, labels: dict[str, str]) -> Row
     }
 
 
-def _chain(request_id: str, one: Asked, model: str) -> Row:
+def _chain(request_id: str, one: Asked, model: str, clock: Clock = behind) -> Row:
     return {
-        "time": moment(one.at) - CLIENT_BEHIND,
+        "time": clock(moment(one.at)),
         "server": one.server,
         "model": model,
         "request_id": request_id,

@@ -13,7 +13,9 @@ from analysis.misses.explain import explain, moved_runs
 from analysis.misses.explain_text import to_markdown, to_terminal, token_map
 from analysis.misses.model import Action
 from analysis.misses.prompt_text import PromptText, shortened
+from analysis.misses.report import build
 from analysis.misses.report_model import Explanation, TokenRun
+from analysis.selection import Selection
 from cachemodel.errors import UsageError, UserError
 from tests.analysis.misses.build import World
 from tests.analysis.misses.stored_world import Row, insert, moment, put
@@ -234,3 +236,20 @@ def test_runs_of_moved_pieces() -> None:
     assert moved_runs(chains, np.array([1, 1, 0, 1, 0], np.bool_), 12) == [(12, 26)]
     assert moved_runs(chains, np.array([0, 1, 0, 0, 1], np.bool_), 12) == [(64, 84)]
     assert moved_runs(chains, np.array([1, 1, 1, 1, 1], np.bool_), 90) == []
+
+
+def test_its_law_is_the_one_that_the_report_uses(store: Client) -> None:
+    """Usage alone cannot tell a dropped block from a shorter match; what many requests held proves it."""
+    world = World()
+    for n in range(14):
+        word = chr(200 + n) + "BCDEFGHI"[: 2 + n % 5]
+        world.served(word, n * 1000, cached=0)
+        whole = n % 2  # sent again as it was, or with more behind it
+        cached = (len(word) - 1 - whole) * 16
+        world.ask(word if whole else word + "XY", 100_000 + n * 1000, cached=cached)
+    found = explained(store, world, "r27")
+    reported = build(store, Selection("it", "1", {}))
+    assert "proven" in found.alignment
+    assert [run.part for run in found.runs] == ["cached", "unaligned"]
+    assert "not_loaded" not in reported.total.parts
+    assert reported.total.parts["unaligned"] == 14 * 16 + 7 * 16

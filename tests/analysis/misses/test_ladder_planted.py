@@ -31,6 +31,14 @@ def test_part_of_a_block_that_an_earlier_prompt_shares_is_unaligned() -> None:
     assert parts(world.climb()) == {"actual": 32, "unaligned": 9, "cold": 10}
 
 
+def test_shared_tokens_of_a_prompt_of_another_server_or_salt_were_not_held_here() -> None:
+    servers = World({"a": 1, "b": 1}).served("AB", 0).served("ABC", 100, "b")
+    salts = World().served("AB", 0).served("ABC", 100, salt=5)
+    for world in (servers, salts):
+        world.served("ABD", NOW, found=2, split=(2, 9), more=3)
+        assert parts(world.climb()) == {"actual": 32, "unknown": 9, "cold": 10}
+
+
 def test_what_speculative_decoding_drops_is_unaligned() -> None:
     world = World(alignments={"a": Alignment(16, 1)}).served("ABCD", 0).ask("ABCD", NOW, more=5)
     assert parts(world.climb()) == {"actual": 48, "unaligned": 16, "cold": 5}
@@ -75,10 +83,34 @@ def test_what_an_earlier_request_is_still_computing_is_not_loaded() -> None:
 
 
 def test_what_was_never_stored_is_not_loaded() -> None:
-    world = World().ask("ABC", 0).ask("ABC", NOW, cached=0)
+    """Where the events are seen to speak of this prompt: they tell of its first block, if only much later."""
+    world = World().ask("ABC", 0).ask("ABC", NOW, cached=0).store("A", NOW + 10)
     assert parts(world.climb()) == {"not_loaded": 48}
-    elsewhere = World({"a": 1, "b": 1}).ask("ABC", 0, "b").ask("ABC", NOW, cached=0)
+    elsewhere = World({"a": 1, "b": 1}).ask("ABC", 0, "b").ask("ABC", NOW, cached=0).store("A", NOW + 10, "b")
     assert parts(elsewhere.climb()) == {"elsewhere": 48}
+
+
+def test_events_that_match_nothing_of_a_prompt_do_not_show_that_it_was_never_stored() -> None:
+    """Another tokenizer, page size or key, an isolation that its chain does not know, stores without tokens."""
+    nothing = World().ask("ABC", 0).store("XYZ", 10).ask("ABC", NOW, cached=0)
+    assert parts(nothing.climb()) == {"unknown": 48}
+    usage = World().ask("ABC", 0).store("XYZ", 10).ask("ABCD", NOW, cached=32)
+    assert parts(usage.climb()) == {"actual": 32, "unknown": 16, "cold": 16}
+    salted = (
+        World().ask("ABC", 0).store("ABC", 10, salt=7).remove("ABC", 20, salt=7).ask("ABC", NOW, cached=0)
+    )
+    assert parts(salted.climb()) == {"unknown": 48}
+    elsewhere = World({"a": 1, "b": 1}).ask("ABC", 0, "b").ask("ABC", NOW, cached=0)
+    assert parts(elsewhere.climb()) == {"unknown": 48}
+
+
+def test_a_store_of_an_unknown_block_may_have_been_the_one_that_seems_never_stored() -> None:
+    world = World().served("A", 0).ask("ABC", 100).ask("ABC", NOW, cached=16)
+    assert parts(world.climb()) == {"actual": 16, "not_loaded": 32}
+    world.blind["a", 0] = 110
+    assert parts(world.climb()) == {"actual": 16, "unknown": 32}
+    world.blind["a", 0] = 90
+    assert parts(world.climb()) == {"actual": 16, "not_loaded": 32}
 
 
 def test_what_another_replica_or_rank_held() -> None:
@@ -165,7 +197,7 @@ def test_history_before_the_requests_counts() -> None:
     world = World(joined={("a", 0): 10}).sent("AB", 0).ask("ABC", NOW)
     assert parts(world.climb()) == {"unknown": 32, "cold": 16}
     world.mark(Action.RESTART, 20)
-    assert parts(world.climb()) == {"restart": 32, "cold": 16}
+    assert parts(world.climb()) == {"unknown": 32, "cold": 16}  # it may have been evicted before
     known = World().sent("AB", 5).served("ABC", NOW)
     assert parts(known.climb()) == {"not_loaded": 32, "cold": 16}
 
@@ -178,11 +210,11 @@ def test_all_of_a_request_whose_chain_is_not_known_is_unknown() -> None:
 
 
 def test_gaps_make_unknown_and_never_a_cause() -> None:
-    kept = World().served("AB", 0).mark(Action.GAP, 50_000).served("ABC", NOW, found=2)
+    kept = World().served("ABX", 0).mark(Action.GAP, 50_000).served("ABC", NOW, found=2)
     assert parts(kept.climb()) == {"unknown": 32, "cold": 16}
-    told = World().served("AB", 0).mark(Action.GAP, 50_000).served("ABC", NOW, found=2, cached=32)
+    told = World().served("ABX", 0).mark(Action.GAP, 50_000).served("ABC", NOW, found=2, cached=32)
     assert parts(told.climb()) == {"actual": 32, "cold": 16}
-    again = World().served("AB", 0).mark(Action.GAP, 50_000).store("AB", 60_000).ask("ABC", NOW)
+    again = World().served("ABX", 0).mark(Action.GAP, 50_000).store("AB", 60_000).ask("ABC", NOW)
     assert parts(again.climb()) == {"actual": 32, "cold": 16}
     after = World().mark(Action.GAP, 0).served("AB", 10).store("X", 50).remove("AB", 50).ask("ABC", NOW)
     assert parts(after.climb()) == {"capacity": 32, "cold": 16}
@@ -194,7 +226,7 @@ def test_a_server_without_events_can_be_told_from_nothing_but_its_usage() -> Non
     assert parts(world.climb()) == {"actual": 16, "unknown": 32, "cold": 16}
     assert parts(World(joined={("a", 0): None}).ask("ABC", 0).ask("ABC", NOW, cached=32).climb()) == {
         "actual": 32,
-        "unaligned": 16,
+        "unknown": 16,  # held and never the last token, or gone
     }
     other = World({"a": 1, "b": 1}, joined={("b", 0): None}).ask("AB", 0, "b").ask("ABC", NOW, "a")
     assert parts(other.climb()) == {"unknown": 32, "cold": 16}
@@ -207,6 +239,7 @@ def test_a_rank_that_is_not_told_is_known_by_what_was_stored_there() -> None:
     unseen = World({"a": 2}).served("AB", 0, rank=1).ask("ABC", NOW, rank=None)
     assert parts(unseen.climb()) == {"unknown": 32, "cold": 16}
     neither = World({"a": 2}).ask("AB", 0, rank=1).ask("ABC", NOW, rank=None)
+    neither.store("A", 2 * NOW)
     assert parts(neither.climb()) == {"not_loaded": 32, "cold": 16}
 
 

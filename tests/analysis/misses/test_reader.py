@@ -11,11 +11,21 @@ from analysis.misses.fleets import grouped
 from analysis.misses.ladder import climb
 from analysis.misses.model import NOT_TOLD, Action, Sent
 from analysis.misses.reader import Reading, read
-from analysis.misses.sent import by_servers
+from analysis.misses.report import build
+from analysis.misses.sent import blocks_by_servers
 from analysis.selection import Selection
 from cachemodel.errors import UserError
-from tests.analysis.misses.build import World, parts
-from tests.analysis.misses.stored_world import events_of, insert, moment, put, put_all
+from tests.analysis.misses.build import World, contents, parts
+from tests.analysis.misses.stored_world import (
+    events_of,
+    insert,
+    insert_all,
+    moment,
+    put,
+    put_all,
+    rows_of,
+    whole_second,
+)
 
 ALL = Selection("all", "1", {})
 LATER = 100_000
@@ -159,16 +169,93 @@ def test_one_group_of_layers_counts() -> None:
 
 
 def test_times_of_clients_become_those_of_servers() -> None:
+    first, second = contents("A")[0], contents("B")[0]
+    world = World(TWO).ask("A", 150).ask("B", 260).ask("C", 340)
+    told = np.array([100, 205, 300]) * 1000
     sent = Sent(
-        hash=np.array([1, 2, 3], np.uint64),
-        first=np.array([100, 205, 7]),
-        server=np.array([0, 0, 1]),
-        isolation=np.zeros(3, np.uint64),
+        hash=np.array([first, second, 3, 4], np.uint64),
+        first=np.array([100, 205, 7, 50]) * 1000,
+        server=np.array([0, 0, 1, 0]),
+        isolation=np.zeros(4, np.uint64),
     )
-    moved = by_servers(sent, np.array([0, 0, 0]), np.array([100, 205, 300]), np.array([150, 260, 340]))
-    assert moved.first.tolist() == [150, 260, 7]  # of the other server nothing is known
-    history = Sent(np.array([1], np.uint64), np.array([50]), np.array([0]), np.zeros(1, np.uint64))
-    assert by_servers(history, np.array([0]), np.array([100]), np.array([130])).first.tolist() == [80]
+    moved = blocks_by_servers(sent, world.chains(), told)
+    # of the other server nothing is known; what none of them sent is moved by what the clocks differ in the middle
+    assert moved.first.tolist() == [150_000, 260_000, 7_000, 100_000]
+
+
+@pytest.mark.parametrize("times", [[100, 500], [100, 300, 500, 900]])
+@pytest.mark.parametrize("cached", [NOT_TOLD, 0])
+def test_a_log_in_whole_seconds_tells_no_order(store: Client, times: list[int], cached: int) -> None:
+    """Prompts that have nothing in common, all told to have been sent in the same second, and the first one again."""
+    world = World()
+    for at, word in zip(times, ("AB", "CD", "EF", "GH"), strict=False):
+        world.served(word, at, cached=cached, pieces=[(word, 32)])
+    world.ask("AB", 950, cached=32 if cached == 0 else cached, more=1)
+    put(store, world, clock=whole_second)
+    reading = read(store, ALL)
+    ladder = _climbed(reading)
+    assert [parts(ladder, row) for row in range(len(times))] == [{"cold": 32}] * len(times)
+    assert parts(ladder) == {"actual": 32, "cold": 1}
+    chains = reading.chains
+    for told, hashes, offsets in (
+        (reading.blocks_sent, chains.blocks, chains.offsets),
+        (reading.pieces_sent, chains.pieces, chains.piece_offsets),
+    ):
+        arrived = np.repeat(chains.arrived, np.diff(offsets)).tolist()
+        earliest = dict(sorted(zip(hashes.tolist(), arrived, strict=True), reverse=True))
+        assert dict(zip(told.hash.tolist(), told.first.tolist(), strict=True)) == earliest
+
+
+def test_pieces_are_told_apart_by_fleet(store: Client) -> None:
+    """What another model alone was sent is new here."""
+    pieces = [("p", 20), ("q", 28)]
+    first = World().served("ABC", 0, pieces=pieces)
+    other = World({"b": 1}).served("ABC", LATER, "b", pieces=pieces, cached=0)
+    put_all(store, [(first, "m1", ""), (other, "m2", "")])
+    assert parts(_climbed(read(store, Selection("b", "server = 'b'", {})))) == {"cold": 48}
+    store.command("TRUNCATE TABLE requests")
+    put_all(store, [(World().served("XYZ", 0, pieces=pieces), "m2", "c"), (other, "m2", "d")])
+    assert parts(_climbed(read(store, Selection("d", "server = 'db'", {})))) == {"changed": 48}
+
+
+def test_a_chain_of_another_length_is_not_of_that_prompt(store: Client) -> None:
+    world = World().served("ABC", 0, cached=0).served("ABCD", LATER, cached=48, found=3)
+    rows = rows_of(world)
+    rows["requests"][0]["prompt_tokens"] = 200
+    insert_all(store, rows)
+    reading = read(store, ALL)
+    assert reading.asked.misfit.tolist() == [True, False]
+    assert parts(_climbed(reading), 0) == {"unknown": 200}
+    assert parts(_climbed(reading), 1) == {"actual": 48, "cold": 16}
+    report = build(store, ALL)
+    assert any("another length" in warning for warning in report.warnings)
+    assert any("another length" in need for need in report.unknown_needs)
+    # one that was made without the tokenizer has another length nearly always
+    for row in rows["request_chains"]:
+        row["told_by"] = "approximation"
+    store.command("TRUNCATE TABLE request_chains")
+    insert(store, "request_chains", rows["request_chains"])
+    assert not read(store, ALL).asked.misfit.any()
+
+
+def test_requests_of_one_id_have_a_chain_each(store: Client) -> None:
+    """The nearest one in time; of two of one request the truest."""
+    world = World().served("AB", 0, cached=0).served("QRSTUV", LATER, cached=0)
+    world.ask("QRSTUV", LATER + 50_000, cached=0)
+    rows = rows_of(world)
+    for row in (*rows["requests"], *rows["request_chains"]):
+        row["request_id"] = "same"
+    rough = {**rows["request_chains"][1], "told_by": "approximation", "blocks": [1], "time": moment(LATER)}
+    rows["request_chains"].append(rough)
+    insert_all(store, rows)
+    reading = read(store, ALL)
+    assert np.diff(reading.chains.offsets).tolist() == [2, 6, 6]
+    told = [parts(_climbed(reading), row) for row in range(3)]
+    assert told == [{"cold": 32}, {"cold": 96}, {"unaligned": 16, "not_loaded": 80}]
+    # the chain of the second is lost: it has none, rather than another's
+    store.command("TRUNCATE TABLE request_chains")
+    insert(store, "request_chains", [rows["request_chains"][0], rows["request_chains"][2]])
+    assert read(store, ALL).chains.known.tolist() == [True, False, True]
 
 
 def test_an_empty_set_says_what_there_is(store: Client) -> None:

@@ -110,6 +110,8 @@ def worlds(draw: st.DrawFn, *, gaps: bool = True, usage: bool = True, tiers: boo
             world.alignments[name] = law
     if draw(st.booleans()):
         world.sent(draw(WORDS), 0, draw(st.sampled_from([*world.servers])), draw(st.sampled_from([0, 1])))
+    if gaps and draw(st.sampled_from([False, False, False, True])):
+        world.blind[draw(st.sampled_from(world.holders))] = draw(st.sampled_from([50, 130, 3_000]))
     scene, now = _Scene(draw, world, gaps, usage, tiers), 100
     for _ in range(draw(st.integers(2, 12))):
         now += draw(PAUSES)

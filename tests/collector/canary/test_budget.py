@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -11,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cachemodel.errors import UserError
-from collector.canary import MEASURES, Budget, Options, run
+from collector.canary import MEASURES, Budget, Options, rehearse, run
 from collector.canary.budget import Ledger, Spent
 from collector.canary.wire import Answer
-from tests.collector.canary.fakes import FakeClock
+from tests.collector.canary.fakes import FakeClock, FakeServer
 
 budgets = st.builds(
     Budget,
@@ -113,3 +115,45 @@ def test_what_a_text_really_had_is_what_it_costs() -> None:
     books.charge(700)
     assert books.tokens == 1000
     assert books.cost == pytest.approx(0.0025)
+
+
+class Chatty(FakeServer):
+    """Ignores max_tokens: answers of `answer` tokens."""
+
+    answer = 500
+
+    def _generate(self, body: Mapping[str, Any]) -> Answer:
+        told = super()._generate(body)
+        return replace(told, told={**told.told, "completion_tokens": self.answer})
+
+
+def test_answers_longer_than_asked_for_are_charged_and_end_the_run() -> None:
+    server = Chatty()
+    budget = Budget(requests=1000, tokens=5_000, seconds=1e5, rate=1000, price=1e6)
+    report = run(server, "chatty", ["prefill"], Options(longest=64), budget, clock=server.clock)
+    spent = sum(len(body["prompt"]) + Chatty.answer for body, _ in server.generated)
+    assert report.tokens == report.cost == spent <= budget.tokens
+    assert len(server.generated) < 10
+    assert "the budget of 5,000 tokens has no room for 5" in report.courses[-1].stopped
+    (note,) = report.notes
+    assert note.startswith(f"the server ignores max_tokens: of {len(server.generated)} requests")
+    assert "the longest answer had 500" in note
+
+
+def test_one_answer_can_cost_more_than_the_budget_and_no_second_does() -> None:
+    server = Chatty()
+    server.answer = 10**6
+    budget = Budget(requests=1000, tokens=5_000, seconds=1e5, rate=1000)
+    report = run(server, "chatty", ["prefill"], Options(longest=64), budget, clock=server.clock)
+    assert len(server.generated) == 1
+    assert report.tokens == 10**6 + 8
+
+
+def test_a_rehearsal_of_huge_prompts_builds_none() -> None:
+    tracemalloc.start()
+    options = Options(longest=1 << 20)
+    report = rehearse(list(MEASURES), options, Budget(10**4, 10**9, 1e6, 1000.0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert report.tokens > 9 * 10**8
+    assert peak < 8 << 20, "a prompt's token ids alone would be as much"

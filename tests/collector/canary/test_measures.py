@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from cachemodel.alignment import Alignment
 from collector.canary import Budget
-from tests.collector.canary.fakes import FakeServer, finding, measured
+from collector.canary.wire import Answer
+from tests.collector.canary.fakes import Cache, FakeServer, Key, finding, measured
 
 
 @pytest.mark.parametrize("tell", ["tiers", "cached", ""])
@@ -148,3 +153,53 @@ def test_every_request_is_marked_and_its_own() -> None:
     assert all(headers["X-Hitmap-Canary"] == "1" for _, _, headers in server.sent)
     assert all(body["user"] == "hitmap-canary" for body, _ in server.generated)
     assert all(body["max_tokens"] == 1 and body["cache_salt"] for body, _ in server.generated)
+
+
+class Arbitrary(FakeServer):
+    """Tells any number of cached tokens for what it holds."""
+
+    def _look(self, cache: Cache, key: Key) -> tuple[int, str]:
+        cached, tier = super()._look(cache, key)
+        return (self.random.randrange(1, cached + 1) if cached else 0), tier
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("tokenizes", [True, False])
+def test_cached_tokens_that_follow_nothing_give_no_unit(seed: int, tokenizes: bool) -> None:
+    server = Arbitrary(law=Alignment(1), tell="cached", tokenizes=tokenizes, seed=seed)
+    found = finding(measured(server, "alignment", longest=512), "alignment.unit")
+    assert (found.value, found.low, found.high) == (None, None, None)
+    assert "do not follow from what was sent" in found.detail or "no law of units" in found.detail
+
+
+class Boastful(FakeServer):
+    """Counts what cannot be in the first texts it is sent."""
+
+    lies = 1
+
+    def _generate(self, body: Mapping[str, Any]) -> Answer:
+        told = super()._generate(body)
+        if self.lies:
+            self.lies -= 1
+            return replace(told, told={**told.told, "prompt_tokens": 10**9})
+        return told
+
+
+def test_an_impossible_count_at_the_introduction_does_not_shorten_what_follows() -> None:
+    server = Boastful(tokenizes=False, added=20)
+    report = measured(server, "prefill", longest=512)
+    lengths = {len(body["prompt"].split()) for body, _ in server.generated[1:]}
+    assert lengths == {64, 174, 287, 399, 512}
+    assert finding(report, "prefill.ms_per_token").value == pytest.approx(0.1)
+    (note,) = report.notes
+    assert note.startswith("counts that cannot be true came 1 times and were not used")
+
+
+def test_more_cached_tokens_than_the_prompt_has_are_not_used() -> None:
+    class More(FakeServer):
+        def _look(self, cache: Cache, key: Key) -> tuple[int, str]:
+            return 10 * len(key[1]), "device"
+
+    report = measured(More(), "prefill")
+    assert finding(report, "prefill.ms_per_token").value is None
+    assert "cached tokens of a prompt of" in report.notes[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cachemodel.alignment import Alignment
 from collector.canary import Budget
 from tests.collector.canary.fakes import FakeServer, finding, measured
 
@@ -53,3 +54,34 @@ def test_a_device_larger_than_the_budget_is_said_to_be() -> None:
     assert found.value is None
     assert "broken off: the budget of 200,000 tokens" in found.detail
     assert (finding(report, "tier.device_tokens").low or 0) > 20_000
+
+
+@pytest.mark.parametrize("host", [9_600, 4_800])
+@pytest.mark.parametrize("law", [Alignment(48, 1), Alignment(512, 1)])
+def test_neither_a_small_tier_nor_odd_units_hide_it(host: int, law: Alignment) -> None:
+    """A doubling steps over a tier that holds no more than the device, and a short prompt over units of its length."""
+    server = FakeServer(device_tokens=9_600, host_tokens=host, law=law, load={"host": (0.02, 3.0)})
+    report = measured(server, "tiers")
+    assert finding(report, "tier.load_ms_per_token", "host").value == pytest.approx(0.02)
+    assert finding(report, "tier.load_fixed_ms", "host").value == pytest.approx(3.0)
+    reach = finding(report, "tier.device_tokens")
+    assert reach.low is not None
+    assert reach.high is not None
+    assert reach.low <= 9_600 <= reach.high
+    assert reach.high - reach.low <= 0.2 * reach.high
+
+
+def test_both_of_two_small_tiers_are_found() -> None:
+    server = FakeServer(device_tokens=9_600, host_tokens=6_000, remote=True, load=LOAD)
+    report = measured(server, "tiers")
+    for tier, (per_token, fixed) in LOAD.items():
+        assert finding(report, "tier.load_ms_per_token", tier).value == pytest.approx(per_token)
+        assert finding(report, "tier.load_fixed_ms", tier).value == pytest.approx(fixed)
+
+
+def test_how_small_a_tier_would_not_have_been_seen_is_said() -> None:
+    report = measured(FakeServer(device_tokens=20_000), "tiers")
+    reach, found = finding(report, "tier.device_tokens"), finding(report, "tier.load_ms_per_token")
+    assert reach.low is not None
+    assert reach.high is not None
+    assert f"one of fewer than {reach.high - reach.low:,.0f} tokens would not have been seen" in found.detail

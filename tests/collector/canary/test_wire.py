@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from cachemodel.errors import UserError
+from cachemodel.errors import UsageError, UserError
 from collector.canary import Budget, HttpTransport, Options, Report, run
 from collector.canary.wire import Answer as Told
 from tests.collector.canary.fakes import finding
@@ -260,3 +260,59 @@ def test_no_more_comes_in_than_the_budget_has(server: Server, requests: int, tok
         measure(server, "prefill", "salt", "replicas", budget=budget)
     assert len(server.requests) <= requests
     assert sum(bodies) <= tokens
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Fri, 31 Dec 2000 00:00:00 +99999999999999999",
+        "Fri, 31 Dec 0001 00:00:00 +9999",
+        "Fri, 31 Dec 9999 23:59:59 -2359",
+        "Mon, 32 Foo 99999999999999999999 23:59:59 GMT",
+        "nan",
+        "soon",
+    ],
+)
+def test_no_retry_after_raises(server: Server, told: str) -> None:
+
+    def busy(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(429)
+        handler.send_header("Retry-After", told)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    server.answers[COMPLETIONS] = busy
+    answer = send(server)
+    assert answer.status == 429
+    assert answer.retry_after_s is None or answer.retry_after_s >= 0
+
+
+@pytest.mark.parametrize("key", ["sk-secret\r\nX: y", "sk-\u201csecret", "sk-se\x00cret", "sk- s\xe9cret"])
+def test_a_key_that_no_header_can_carry_is_refused_unseen(key: str) -> None:
+    with pytest.raises(UsageError, match="API key holds") as refused:
+        HttpTransport("http://127.0.0.1:1", key)
+    assert "cret" not in str(refused.value)
+
+
+def test_blanks_around_a_key_are_no_part_of_it(server: Server) -> None:
+    server.answers[COMPLETIONS] = whole()
+    HttpTransport(server.url, " secret\r\n").send("/v1/completions", {}, {}, 5.0)
+    assert server.requests[-1][1]["Authorization"] == "Bearer secret"
+
+
+def test_a_stream_byte_by_byte_is_read_once_a_byte(server: Server) -> None:
+    """Joined anew for each byte, a line of so many would be some hundred gigabytes of copying."""
+    line = b"data: " + json.dumps({"choices": [{"text": "a" * 900_000, "finish_reason": "length"}]}).encode()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.protocol_version = "HTTP/1.1"
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in line + b"\n\ndata: [DONE]\n\n")
+        handler.wfile.write(chunks + b"0\r\n\r\n")
+
+    server.answers[COMPLETIONS] = answer
+    told = send(server, 25.0)
+    assert (told.error, told.pieces) == ("", 1)

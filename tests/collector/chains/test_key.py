@@ -60,3 +60,14 @@ def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     with pytest.raises(UserError, match="the key of this installation"):
         installation_key(tmp_path / "home" / "key")
+
+
+def test_a_file_that_others_may_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "key"
+    key = installation_key(file)
+    assert not caplog.messages
+    for mode in (0o644, 0o640, 0o604):
+        file.chmod(mode)
+        assert installation_key(file) == key
+        assert f"chmod 600 {file}" in caplog.messages.pop()
+        caplog.clear()

@@ -102,3 +102,70 @@ def test_salt_and_count_come_along() -> None:
 def test_canaries_are_no_traffic(record: dict[str, Any]) -> None:
     row = usage_row({"response_id": "r", "time": RECORDED_S} | record, "s", RECORDED_S)
     assert row == Rejected(CANARY)
+
+
+SERVER_ERROR = {"object": "error", "message": "too long", "type": "BadRequestError", "code": 400}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"status": 503},
+        {"status": "503"},
+        {"status_code": 400},
+        {"http_status": 429},
+        {"statusCode": 500},
+        {"status": "error", "error": {"message": "no such model", "code": "model_not_found"}},
+        {"error": {"message": "too long", "code": 400}},
+        {"error": "HTTP 503"},
+        {"error": True},
+        {"response": {"error": {"message": "overloaded", "type": "overloaded_error"}}},
+        {"response": {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}},
+        {"response": SERVER_ERROR},
+        {"response": {"object": "error", "message": "too long"}},
+        {"response": '{"error": {"message": "too long"}}'},
+        {"response": 'data: {"error": {"message": "too long"}}'},
+        {"response": [{"error": {"message": "too long"}}]},
+        {
+            "custom_id": "r1",
+            "response": {"status_code": 400, "request_id": "x", "body": {"error": {}}},
+            "error": None,
+        },
+        {"custom_id": "r1", "response": {"status_code": 200, "body": SERVER_ERROR}, "error": None},
+        {
+            "custom_id": "r1",
+            "response": None,
+            "error": {"code": "batch_expired", "message": "not run in 24 h"},
+        },
+        {"status": 503, "client_aborted": True},
+    ],
+)
+def test_what_a_server_refused_has_no_chain(told: dict[str, Any]) -> None:
+    assert read({"body": {"messages": [HI]}, **told}) == REFUSED
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"status": 200},
+        {"status": "ok"},
+        {"status": "completed", "error": None},
+        {"error": ""},
+        {"error": {}},
+        {"error": False},
+        {"error": "timeout", "status": None},
+        {"error": "ClientDisconnect"},
+        {"error": {"type": "ReadTimeout", "message": "timed out"}},
+        {"status": 200, "error_kind": "timeout", "error": ""},
+        {"status": 200, "error_kind": "timeout", "error": "after 600 s"},
+        {"status": 200, "ttft_s": 0.2, "error_kind": "error in stream", "error": "engine died"},
+        {"status": 499},
+        {"status_code": 504, "error": "upstream"},
+        {"client_aborted": True, "error": "stopped after 5 chunks"},
+        {"response": {"status_code": 200, "body": {"id": "x", "error": None}}, "error": None},
+        {"response": [{"id": "x"}, {"error": {"message": "engine died"}}]},
+        {"response": {"usage": {"prompt_tokens": 3}}, "error": {"message": "output parser failed"}},
+    ],
+)
+def test_what_was_computed_or_given_up_has_one(told: dict[str, Any]) -> None:
+    assert isinstance(read({"body": {"messages": [HI]}, **told}), Prompt)

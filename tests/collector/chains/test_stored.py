@@ -77,7 +77,7 @@ def test_chains_are_what_the_servers_own_events_say(db: Database, run1: Path, tm
     assert views_told == sent
     assert sent[0][0] > 1_000
     before = derived(db)
-    for table in ("chain_blocks", "chain_pieces"):
+    for table in ("chain_blocks", "chain_pieces", "chain_sizes"):
         db.client.command(f"TRUNCATE TABLE {table}")
     for (batch,) in db.client.query("SELECT DISTINCT ingest_batch FROM request_chains").result_rows:
         for repair in KINDS["chains"].repairs:
@@ -110,7 +110,7 @@ def test_no_text_is_kept_that_must_not_be(db: Database, tmp_path: Path) -> None:
 
 def derived(db: Database) -> list[Any]:
     """What the views made of chains: how many rows, and a sum over all of each."""
-    tables = ("chain_blocks", "chain_pieces")
+    tables = ("chain_blocks", "chain_pieces", "chain_sizes")
     query = "SELECT count(), sum(cityHash64(*)) FROM (SELECT * FROM {} FINAL)"
     return [db.client.query(query.format(table)).result_rows for table in tables]
 

@@ -1,0 +1,102 @@
+"""Pages as Streamlit draws them, without a browser, on what analysis itself says of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from clickhouse_connect.driver.client import Client
+from streamlit.testing.v1 import AppTest
+
+from analysis.misses import report as reports
+from analysis.misses.explain import explain
+from analysis.misses.report import build
+from dashboard import data, source, words
+from tests.conftest import Database
+from tests.dashboard.made import build as made
+from tests.dashboard.made import line
+
+HOUR = {"from": "2026-11-29T12:00", "to": "2026-11-29T13:00"}
+Draw = Callable[..., AppTest]
+
+
+def _page() -> None:
+    from dashboard.views import misses
+
+    misses.page()
+
+
+@pytest.fixture
+def draw(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draw]:
+    """The page of an address on a store."""
+
+    def drawn(client: Client, **address: str) -> AppTest:
+        @contextmanager
+        def opener() -> Iterator[Client]:
+            yield client
+
+        monkeypatch.setattr(source, "_opener", [opener])
+        data.forget()
+        page = AppTest.from_function(_page, default_timeout=60)
+        for name, value in address.items():
+            page.query_params[name] = value
+        page.run()
+        assert not page.exception
+        return page
+
+    yield drawn
+    data.forget()
+
+
+def said(page: AppTest) -> str:
+    """All texts of a page, without what keeps them from being Markdown."""
+    kinds = (page.title, page.subheader, page.markdown, page.caption, page.info, page.warning, page.code)
+    return "\n".join(e.value for kind in kinds for e in kind).replace("\\", "").replace("\u2060", "")
+
+
+def test_an_empty_store_says_how_to_fill_it(db: Database, draw: Draw) -> None:
+    shown = said(draw(db.client))
+    assert "The store has no requests and no KV events yet" in shown
+    assert "hitmap attach http://127.0.0.1:8000" in shown
+
+
+def test_analysis_answers_and_what_it_lacks_is_named(filled: Database, draw: Draw) -> None:
+    page = draw(filled.client, **HOUR, by="phase", request="r1")
+    report = build(filled.client, "2026-11-29T12:00/2026-11-29T13:00", by="phase")
+    tiles = {tile.label: tile.value for tile in page.metric}
+    assert tiles["Served"] == words.served(report.total)
+    assert tiles["Requests"] == words.tokens(report.total.requests)
+    shown = said(page)
+    for text in (
+        report.answer,
+        "No prompts are known of these requests",
+        "No KV events in this range",
+        "--kv-events-config",
+        "r1** on vllm-a",
+        f"{explain(filled.client, 'r1').prompt:,} prompt tokens",
+    ):
+        assert text in shown
+
+
+def test_a_chart_that_leaves_some_out_says_so(
+    filled: Database, draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = replace(made(None, "-1h/now"), lines=[line(f"group {n}", 0.01) for n in range(39)])
+    monkeypatch.setattr(reports, "build", lambda *_, **__: many)
+    assert "The first 20 of 39; the table has all." in said(draw(filled.client, **HOUR))
+    few = replace(many, lines=many.lines[:20])
+    monkeypatch.setattr(reports, "build", lambda *_, **__: few)
+    assert "The first 20" not in said(draw(filled.client, **HOUR))
+
+
+def test_where_nothing_could_be_served_there_are_words_and_no_blank_chart(
+    filled: Database, draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = made(None, "-1h/now")
+    none = [replace(line, achieved=0, reachable=0, attainable=0, routing_loss=0) for line in report.ceilings]
+    monkeypatch.setattr(reports, "build", lambda *_, **__: replace(report, ceilings=none))
+    shown = said(draw(filled.client, **HOUR))
+    assert "What each server could have served" in shown
+    assert "Nothing was served, and nothing could have been" in shown
