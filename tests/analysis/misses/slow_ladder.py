@@ -2,158 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from analysis.misses.model import NOT_TOLD, Action, Chains, Events, Sent
-from cachemodel.alignment import Alignment
-from tests.analysis.misses.slow_caches import FOREVER, Block, Ended, Key, SlowCaches
-
-SLACK, UNTOLD = 100_000, 60_000_000
+from analysis.misses.model import NOT_TOLD
+from tests.analysis.misses.slow_caches import FOREVER, Block, Ended, Key
+from tests.analysis.misses.slow_places import SlowPlaces
 
 
 class AmbiguousError(Exception):
     """Two losses at one time, of different causes: either will do."""
 
 
-class SlowLadder(SlowCaches):
+class SlowLadder(SlowPlaces):
     """The rules of analysis.misses.ladder, one request at a time."""
-
-    def __init__(
-        self, chains: Chains, events: Events, sent: Sent, pieces: Sent, laws: Mapping[str, Alignment]
-    ) -> None:
-        super().__init__(chains, events, sent)
-        self.laws, self.pieces = laws, pieces
-        self.own = self._own_stores()
-
-    # When each prompt was looked up
-
-    def _own_stores(self) -> list[tuple[int, int] | None]:
-        own: list[tuple[int, int] | None] = [None] * self.c.n
-        for holder, rows in enumerate(self.rows):
-            run: list[int] = []
-            for at, row in enumerate(rows):
-                if not self._new(holder, at):
-                    continue
-                before = rows[run[-1]] if run else None
-                joins = before and before.time == row.time and self.parent[row.key[0]] == before.key[0]
-                if not joins:
-                    self._give(holder, run, own)
-                    run = []
-                run.append(at)
-            self._give(holder, run, own)
-        return own
-
-    def _new(self, holder: int, at: int) -> bool:
-        row = self.rows[holder][at]
-        if row.action != Action.STORED or row.tier != 0 or row.key[0] not in self.parent:
-            return False
-        for before in reversed(self.rows[holder][:at]):
-            if before.action > Action.REMOVED:
-                return True
-            if before.key == row.key and before.tier == 0:
-                return before.action != Action.STORED
-        return True
-
-    def _give(self, holder: int, run: list[int], own: list[tuple[int, int] | None]) -> None:
-        for at in reversed(run):
-            row = self.rows[holder][at]
-            for i, word in enumerate(self.words):
-                told = self.c.first_token[i] >= 0
-                until = self.c.first_token[i] + SLACK if told else self.c.began[i] + UNTOLD
-                if self.holder[i] == holder and row.key in word and self.c.arrived[i] <= row.time <= until:
-                    depth = [key[0] for key in word].index(self.rows[holder][run[0]].key[0])
-                    if own[i] is None:
-                        own[i] = (run[0], depth)
-                    return
-
-    def place(self, i: int) -> int:
-        rows, own, behind = self.rows[self.holder[i]], self.own[i], self.behind(i)
-        if behind is not None:
-            return behind
-        arrived, began, first = int(self.c.arrived[i]), int(self.c.began[i]), int(self.c.first_token[i])
-        if own:
-            at = own[0]
-            while at and rows[at - 1].time == rows[own[0]].time:
-                before = rows[at - 1]
-                if before.action > Action.REMOVED or (before.action == Action.STORED and before.tier == 0):
-                    break
-                at -= 1
-            return at
-        if first >= 0 and began <= arrived:
-            return self.place_of(self.holder[i], first)
-        until = (first if first >= 0 else began) + SLACK
-        early = self.place_of(self.holder[i], began - 1)
-        step = rows[early].time if early < len(rows) else FOREVER
-        return self.place_of(self.holder[i], step) if step <= until else early
-
-    def behind(self, i: int) -> int | None:
-        """Behind the last gap that may hide what was stored for a request."""
-        first, began = int(self.c.first_token[i]), int(self.c.began[i])
-        until = first + SLACK if first >= 0 else began + UNTOLD
-        place, own = self.blurred(self.holder[i], min(began, int(self.c.arrived[i])), until), self.own[i]
-        return None if place is None or (own and own[0] < place) else place
-
-    def run(self, i: int, place: int, own: tuple[int, int] | None) -> int:
-        for depth, key in enumerate(self.words[i]):
-            if own and own[1] == depth:
-                held = self.block(key, self.holder[i], own[0], 0, (0,)).held
-                held |= self.block(key, self.holder[i], place, 0, (1, 2)).held
-            else:
-                held = self.block(key, self.holder[i], place, 0).held
-            if not held:
-                return depth
-        return len(self.words[i])
-
-    def lookup(self, i: int) -> tuple[int, int, tuple[int, int] | None]:
-        """Place, blocks held for sure, and the first block stored for it."""
-        blurred = self.behind(i) is not None
-        c, own, place = self.c, None if blurred else self.own[i], self.place(i)
-        held, word = self.run(i, place, own), self.words[i]
-        before = self.place_of(self.holder[i], int(c.began[i]) - 1)
-        if (
-            not own
-            and not blurred
-            and held < len(word)
-            and before < place
-            and self.run(i, before, None) > held
-        ):
-            place, held = before, self.run(i, before, None)
-        law, size = self.law(i), int(c.block_size[i])
-        cached, prompt = int(c.cached[i]), int(c.prompt[i])
-        if blurred or cached == NOT_TOLD or c.reads_off[i] or law.served(prompt, held * size) == cached:
-            return place, held, own
-        shown = -(-self.shown(i, cached) // size)
-        less = shown < held
-        depth = min(shown, held)
-        if depth >= len(word):
-            return place, held, own
-        rows, key = self.rows[self.holder[i]], word[depth]
-        told = int(c.first_token[i]) if c.first_token[i] >= 0 else int(c.began[i])
-        earliest = self.place_of(self.holder[i], int(c.arrived[i]))
-        latest = self.place_of(self.holder[i], told + SLACK)
-        mine = [
-            at for at, r in enumerate(rows) if r.key == key and r.tier == 0 and r.action <= Action.REMOVED
-        ]
-        last = max((at for at in mine if at < place), default=-1)
-        after = min((at for at in mine if at >= place), default=FOREVER)
-        moved = place
-        if last >= earliest and last >= 0 and (rows[last].action == Action.STORED) == less:
-            moved = last
-        elif after < latest and (rows[after].action == Action.STORED) != less:
-            moved = after + 1
-        run = self.run(i, moved, None)
-        if moved != place and law.served(prompt, run * size) == cached:
-            return moved, run, None
-        return place, held, own
-
-    # The rungs
-
-    def law(self, i: int) -> Alignment:
-        return self.laws.get(self.c.servers[self.c.server[i]], Alignment(int(self.c.block_size[i])))
-
-    def shown(self, i: int, cached: int) -> int:
-        law = self.law(i)
-        return min(int(self.c.prompt[i]), cached + law.dropped_units * law.unit) if cached > 0 else 0
 
     def climb(self, i: int) -> tuple[list[int], list[int], list[int]]:
         """served, unknown, evicted of one request, as in Ladder."""

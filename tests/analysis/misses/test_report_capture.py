@@ -76,7 +76,9 @@ def test_phases_made_for_a_cause_have_it(report: MissReport) -> None:
     assert share(phases(report, "tsfront"), "changed") > 0.9
     salted = phases(report, "salt")
     assert share(salted, "isolated") > 0.6
-    assert share(salted, "isolated", "evicted/capacity", "unaligned", "unknown") == 1  # had been evicted before
+    assert (
+        share(salted, "isolated", "evicted/capacity", "unaligned", "unknown") == 1
+    )  # had been evicted before
     assert share(salted, "unknown") < 0.1  # less than a block each that only prompts of another salt share
     assert share(phases(report, "toolshuffle"), "changed") > 0.8
     assert "evicted/clear" in report.total.parts  # the seven after the reset
