@@ -9,11 +9,12 @@ import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.misses.columns import at, hours
-from analysis.misses.model import NOT_TOLD, Chains, Hashes
+from analysis.misses.model import NOT_TOLD, Chains, Hashes, Ints
 from analysis.misses.reader import Reading
 from analysis.misses.report_model import TokenRun
 from analysis.misses.sentences import ago
 
+_ASKED_FOR = 16  # blocks or pieces that are looked up: each costs a read of its own
 _Sender = tuple[str, int]  # a server and when, by the client's clock, microseconds
 
 
@@ -30,13 +31,15 @@ def earlier(client: Client, reading: Reading, chains: Chains, sent: int, moved: 
             if 0 < departs <= moved.start
             else ""
         )
-    first = _firsts(client, reading, chains, "content", chains.blocks, sent)
-    known = [depth for depth, sender in enumerate(first) if sender]
-    if not known or (sender := first[known[-1]]) is None:
+    deepest = _deepest(reading, chains)
+    first = _firsts(client, reading, chains, "content", chains.blocks[deepest], sent)
+    known = [(depth, sender) for depth, sender in zip(deepest.tolist(), first, strict=True) if sender]
+    if not known:
         return ""
-    block = reading.fleets.apart(chains.blocks[known[-1] :][:1], chains.server)
+    depth, sender = known[-1]
+    block = reading.fleets.apart(chains.blocks[depth : depth + 1], chains.server)
     name = _name(client, sender, "blocks", int(block[0]))
-    upto = (known[-1] + 1) * size
+    upto = (depth + 1) * size
     upto = departs if upto <= departs < upto + size else upto
     return (
         f"the same as {name} ({ago(sent - sender[1])} before) up to token {min(upto, prompt):,}"
@@ -45,10 +48,17 @@ def earlier(client: Client, reading: Reading, chains: Chains, sent: int, moved: 
     )
 
 
+def _deepest(reading: Reading, chains: Chains) -> Ints:
+    """The last blocks of its chain that somebody sent before it: several, since whole-second times leave doubt."""
+    before = reading.blocks_sent.hash[reading.blocks_sent.first < chains.arrived[0]]
+    return np.flatnonzero(np.isin(chains.blocks, before))[-_ASKED_FOR:]
+
+
 def _passage(client: Client, reading: Reading, chains: Chains, sent: int, moved: TokenRun) -> str:
     """Where a passage stood before."""
     ends = int(chains.pieces_from[0]) + np.cumsum(chains.piece_tokens)
     inside = np.flatnonzero((ends > moved.start) & (ends - chains.piece_tokens < moved.end))
+    inside = inside[:: max(1, len(inside) // _ASKED_FOR)]
     first = _firsts(client, reading, chains, "piece", chains.pieces[inside], sent)
     told = [sender for sender in first if sender]
     if not told:

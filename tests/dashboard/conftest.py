@@ -98,7 +98,7 @@ def site(filled: Database) -> Iterator[Served]:
     assert "Traceback" not in said
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
     if not CHROMIUM:
         pytest.skip("chromium is not installed: apt-get install chromium")
@@ -124,7 +124,7 @@ class Complaints:
             self.errors.append(message.text)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def usual(browser):  # type: ignore[no-untyped-def]
     """A browser that has been here before: it holds the scripts of the pages, which take seconds to compile."""
     with browser.new_context(**SCREEN) as context:

@@ -63,7 +63,7 @@ def test_an_attached_server_goes_by_its_name_and_size(db: Database) -> None:
     low, high = db.client.query(
         "SELECT low, high FROM findings WHERE name = 'tier.device_tokens'"
     ).result_rows[0]
-    assert low is None or low <= 1024
+    assert low is None or low <= 1024 + 4 * 16  # the tokens behind a prompt's last full block take no room
     assert 1024 <= high <= 2048, "the first look is just past what it holds"
 
 
