@@ -1,6 +1,6 @@
 """How well a canary measures the engine: what it finds, over what the engine's own counters say of the same requests.
 
-    python -m benchmarks.canary [--rounds 5] [--longest 1024] [ENGINE OPTIONS ...]
+    python -m benchmarks.canary [--rounds 5] [--longest 3000] [ENGINE OPTIONS ...]
 
 Starts `hitmap engine serve` (the demo model with a host and a disk tier) as a process of its own. After each request of
 the canary the engine's `request_layer_seconds` are read: their growth is that request's time in each layer. A load is
@@ -104,7 +104,7 @@ def _value(report: Report, name: str, subject: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--longest", type=int, default=1024)
+    parser.add_argument("--longest", type=int, default=3000)
     asked, engine = parser.parse_known_args()
     command = [
         sys.executable,
