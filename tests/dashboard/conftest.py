@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from store.client import connect
 from store.embedded import Embedded
@@ -102,8 +103,7 @@ def site(filled: Database) -> Iterator[Served]:
 def browser() -> Iterator[object]:
     if not CHROMIUM:
         pytest.skip("chromium is not installed: apt-get install chromium")
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-    with playwright.sync_playwright() as running:
+    with sync_playwright() as running:
         launched = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS, headless=True)
         yield launched
         launched.close()

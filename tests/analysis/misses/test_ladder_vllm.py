@@ -13,10 +13,6 @@ import pytest
 from analysis.misses.ladder import climb
 from analysis.misses.model import NOT_TOLD, Chains, Ladder, Sent
 from tests.analysis.misses.build import parts
-
-pytest.importorskip("tokenizers")
-pytest.importorskip("jinja2")
-
 from tests.analysis.misses.recorded import BLOCK, Recorded, recorded
 
 NOTHING = Sent(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64))
