@@ -47,12 +47,17 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Most tests wait for sockets and other processes, so three share two cores. A file's tests stay with one process, which
+# has a store of its own; those marked `alone` measure what others would disturb, and run after them.
+JOBS ?= 3
+
 # The store's door is tried with the real curl and the dashboard with a real browser; without them those tests are skipped.
 test: check
 	@for tool in curl chromium; do command -v $$tool >/dev/null || { \
 		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update && apt-get install -y $$tool; } \
 		|| echo "$$tool is not installed: its tests are skipped"; done
-	$(BIN)/pytest
+	$(BIN)/pytest -m 'not alone' -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -m alone $$(grep -rl --include='test_*.py' 'mark[.]alone' tests)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.ingest

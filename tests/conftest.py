@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from clickhouse_connect.driver.client import Client
 from hypothesis import settings
 
 from store.client import connect
 from store.embedded import Embedded, ensure
-from store.migrate import migrate
+from tests.databases import Database, Databases
 
 # A deadline would be a timing assertion: a loaded machine fails it.
 settings.register_profile("hitmap", deadline=None)
 settings.load_profile("hitmap")
 
 DATA = Path(__file__).parent / "data"
-_numbers = itertools.count()
-
-
-@dataclass
-class Database:
-    """A database of its own and a stock client on it."""
-
-    dsn: str
-    client: Client
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -47,25 +35,24 @@ def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]
         yield embedded
 
 
+@pytest.fixture(scope="session")
+def databases(store_server: Embedded) -> Iterator[Databases]:
+    with connect(store_server.dsn) as root:
+        yield Databases(root, store_server.dsn.rpartition("/")[0])
+
+
 @pytest.fixture
-def empty_db(store_server: Embedded) -> Iterator[Database]:
+def empty_db(databases: Databases) -> Iterator[Database]:
     """A fresh database without tables."""
-    name = f"t{next(_numbers)}"
-    root = connect(store_server.dsn)
-    root.command(f"CREATE DATABASE {name}")
-    dsn = store_server.dsn.rpartition("/")[0] + "/" + name
-    client = connect(dsn)
-    yield Database(dsn, client)
-    client.close()
-    root.command(f"DROP DATABASE {name}")
-    root.close()
+    with databases.fresh() as database:
+        yield database
 
 
 @pytest.fixture
-def db(empty_db: Database) -> Database:
-    """A fresh database with hitmap's tables."""
-    migrate(empty_db.client)
-    return empty_db
+def db(databases: Databases) -> Iterator[Database]:
+    """A database with hitmap's tables, all empty."""
+    with databases.migrated() as database:
+        yield database
 
 
 def _recording(name: str) -> Path:

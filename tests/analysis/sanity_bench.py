@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -12,9 +10,6 @@ from clickhouse_connect.driver.client import Client
 from analysis.sanity.examine import examine
 from analysis.sanity.model import Finding
 from analysis.sanity.table import rule
-from store.client import connect
-from store.embedded import Embedded
-from store.migrate import migrate
 from tests.field_reports.bench import store
 from tests.field_reports.form import START, Input
 
@@ -43,15 +38,3 @@ class Bench:
     def only(self, id: str) -> Finding:
         (finding,) = self.find(id)
         return finding
-
-
-@contextmanager
-def database(store_server: Embedded, name: str) -> Iterator[Client]:
-    root = connect(store_server.dsn)
-    root.command(f"CREATE DATABASE {name}")
-    client = connect(store_server.dsn.rpartition("/")[0] + f"/{name}")
-    migrate(client)
-    yield client
-    client.close()
-    root.command(f"DROP DATABASE {name}")
-    root.close()

@@ -22,9 +22,9 @@ from analysis.sanity.versions import is_within, version_key
 from analysis.sanity.views import METRICS_OF, metrics_of, with_views
 from analysis.sanity.words import because, figures, quantity, sentence
 from cachemodel.errors import UserError
-from store.embedded import Embedded
-from tests.analysis.sanity_bench import BEGIN, END, database
-from tests.conftest import DATA, Database
+from tests.analysis.sanity_bench import BEGIN, END
+from tests.conftest import DATA
+from tests.databases import Database, Databases
 from tests.field_reports.bench import recorded, store
 from tests.field_reports.form import Server
 
@@ -32,14 +32,15 @@ from tests.field_reports.form import Server
 
 
 @pytest.fixture(scope="module")
-def healthy(store_server: Embedded, run1: Path, run3: Path) -> Iterator[Client]:
+def healthy(databases: Databases, run1: Path, run3: Path) -> Iterator[Client]:
     """Recordings of servers that tell the truth: two of a vLLM, as two servers of one model, and one of a llama.cpp."""
     facts = {"block_size": "16", "num_gpu_blocks": "260", "enable_prefix_caching": "True"}
     signals = [
         ("KV-cache events", True, "published", ""),
         ("cached tokens by tier", False, "no such counter", "--newer"),
     ]
-    with database(store_server, "healthy") as client:
+    with databases.migrated() as database:
+        client = database.client
         for name, run in (("run1", run1), ("run3", run3)):
             told = Server("vllm", "0.32.0", facts, signals).entries(name)
             store(client, sorted([*told, *recorded(run, name)], key=lambda entry: entry.kind), name)

@@ -10,8 +10,8 @@ from clickhouse_connect.driver.client import Client
 from analysis.sanity.examine import examine
 from analysis.sanity.model import Rule
 from analysis.sanity.words import figures
-from store.embedded import Embedded
-from tests.analysis.sanity_bench import BEGIN, END, Bench, database
+from tests.analysis.sanity_bench import BEGIN, END, Bench
+from tests.databases import Databases
 from tests.field_reports.form import KvEvents, Responses, Scrapes, Server
 from tests.field_reports.texts import TWICE, VLLM, metrics, response
 
@@ -21,9 +21,9 @@ PROMPT, CACHED = "vllm:prompt_tokens", "vllm:prompt_tokens_cached"
 
 
 @pytest.fixture(scope="module")
-def shared(store_server: Embedded) -> Iterator[Client]:
-    with database(store_server, "sanity_ratios") as client:
-        yield client
+def shared(databases: Databases) -> Iterator[Client]:
+    with databases.migrated() as database:
+        yield database.client
 
 
 @pytest.fixture

@@ -10,16 +10,16 @@ from clickhouse_connect.driver.client import Client
 
 from analysis.sanity.sources import sources
 from analysis.sanity.words import because, sentence
-from store.embedded import Embedded
-from tests.analysis.sanity_bench import BEGIN, END, Bench, database
+from tests.analysis.sanity_bench import BEGIN, END, Bench
+from tests.databases import Databases
 from tests.field_reports.form import START, KvEvents, Responses, Scrapes, Server, ServerLog, Spans
 from tests.field_reports.texts import llm_request, metrics, removed, response, stored
 
 
 @pytest.fixture(scope="module")
-def shared(store_server: Embedded) -> Iterator[Client]:
-    with database(store_server, "sanity") as client:
-        yield client
+def shared(databases: Databases) -> Iterator[Client]:
+    with databases.migrated() as database:
+        yield database.client
 
 
 @pytest.fixture

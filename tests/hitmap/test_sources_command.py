@@ -10,10 +10,7 @@ from click.testing import CliRunner, Result
 
 from cachemodel.errors import UsageError, UserError
 from hitmap.cli import cli
-from store.client import connect
-from store.embedded import Embedded
-from store.migrate import migrate
-from tests.conftest import Database
+from tests.databases import Database, Databases
 from tests.field_reports.bench import store
 from tests.field_reports.form import Responses, Scrapes, Server
 from tests.field_reports.texts import metrics, response
@@ -30,21 +27,15 @@ RECOUNTED = {
 
 
 @pytest.fixture(scope="module")
-def dsn(store_server: Embedded) -> Iterator[str]:
+def dsn(databases: Databases) -> Iterator[str]:
     """A server whose counters contradict each other, and one of which only responses tell, under a hostile name."""
-    root = connect(store_server.dsn)
-    root.command("CREATE DATABASE sources")
-    dsn = store_server.dsn.rpartition("/")[0] + "/sources"
-    with connect(dsn) as client:
-        migrate(client)
+    with databases.migrated() as database:
         signals = [("KV-cache events", False, "none listed", FLAG), ("metrics", True, "at /metrics", "")]
         told = [Server("vllm", "0.10.2", {"block_size": "16"}, signals), Scrapes(metrics(counters=RECOUNTED))]
         entries = [entry for one in told for entry in one.entries("blue")]
         entries += Responses([response("x", 1000, 500)]).entries("\x1b[31mred[bold]")
-        store(client, entries, "sources")
-    yield dsn
-    root.command("DROP DATABASE sources")
-    root.close()
+        store(database.client, entries, "sources")
+        yield database.dsn
 
 
 def sources(dsn: str, *arguments: str) -> Result:

@@ -179,8 +179,9 @@ class FakeServer:
 
 
 def measured(server: FakeServer, *measures: str, budget: Budget = PLENTY, **options: Any) -> Report:
-    """A run against it."""
-    return run(server, "fake", measures, Options(**options), budget, clock=server.clock)
+    """A run against it, its prompts drawn anew from the server's seed."""
+    asked = Options(**options)
+    return run(server, "fake", measures, asked, budget, clock=server.clock, random=Random(server.seed))
 
 
 def finding(report: Report, name: str, subject: str = "") -> Finding:

@@ -61,6 +61,7 @@ def test_the_engine_keeps_salts_apart_and_is_one_cache() -> None:
     assert finding(report, "replicas.hit_share").value == 1
 
 
+@pytest.mark.alone
 def test_an_entry_that_expires() -> None:
     with serving(settings(cache_ttl=1.0)) as server:
         found = finding(canary(server, "lifetime", longest=256, waits_s=(0.2, 2.5)), "entry.lifetime_s")
@@ -100,6 +101,7 @@ def told(store_server: Embedded, tmp_path_factory: pytest.TempPathFactory) -> It
         yield Told(stored, *reports)
 
 
+@pytest.mark.alone
 def test_they_are_no_traffic(told: Told) -> None:
     rows = told.stored.rows("SELECT request_id FROM requests")
     assert [row["request_id"] for row in rows] == list(told.stored.driver.usages)
@@ -110,6 +112,7 @@ def test_they_are_no_traffic(told: Told) -> None:
     assert sent - 10 <= spans <= sent, "their spans came, and asked of models and tokens have none"
 
 
+@pytest.mark.alone
 def test_prefill_is_what_the_spans_say(told: Told) -> None:
     found = finding(told.prefill, "prefill.ms_per_token")
     truth = robust.slope(_prefills(told.stored, told.prefill))
@@ -119,6 +122,7 @@ def test_prefill_is_what_the_spans_say(told: Told) -> None:
     assert found.value > CHUNK_MS / CHUNK * 0.9, "the planted delay alone is more"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("tier", "planted_ms"), [("host", HOST_MS), ("remote", REMOTE_MS)])
 def test_loads_are_what_the_spans_say(told: Told, tier: str, planted_ms: float) -> None:
     per_token = finding(told.tiers, "tier.load_ms_per_token", tier).value
@@ -136,6 +140,7 @@ def test_loads_are_what_the_spans_say(told: Told, tier: str, planted_ms: float) 
     assert fixed + per_token * 128 == pytest.approx(planted_ms, rel=0.25)
 
 
+@pytest.mark.alone
 def test_the_device_is_as_large_as_it_is(told: Told) -> None:
     found = finding(told.tiers, "tier.device_tokens")
     assert found.low is not None

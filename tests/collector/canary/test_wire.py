@@ -68,6 +68,7 @@ def measure(server: Server, *measures: str, model: str = "", budget: Budget = BU
         transport.close()
 
 
+@pytest.mark.alone
 def test_the_first_token_is_timed_and_not_the_role(server: Server) -> None:
     role = {"choices": [{"delta": {"role": "assistant", "content": ""}}]}
     token = {"choices": [{"delta": {"content": "a"}, "finish_reason": "length"}]}
