@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from collector.source import SourceStatus
 from collector.writer import Flush
 from hitmap.config.model import CollectorConfig, StoreConfig
 from hitmap.doors import Doors, open_doors
+from hitmap.signals import stopped_by_signals
 from store.client import connect
 from store.embedded import Embedded, ensure, home
 
@@ -88,10 +88,7 @@ def run(
     words of the command. Raises UserError where something cannot begin, a door that was asked for included.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.ERROR)
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    with ExitStack() as stack:
+    with stopped_by_signals() as stopping, ExitStack() as stack:
         session = _open(store, collector, servers, stack)
         console.print(f"{name}: {_headline(session, collector)}", soft_wrap=True)
         for error in session.doors.closed.values():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -28,6 +26,7 @@ from hitmap.load.plan import Plan, outline
 from hitmap.load.sender import Progress as Told
 from hitmap.load.summary import Tally
 from hitmap.load.view import outline_lines, progress, summary_lines
+from hitmap.signals import stopped_by_signals
 
 DEFAULT_S = 60.0
 _OF_A_FILE = ("speed", "scale_tokens", "session_gap")
@@ -189,7 +188,7 @@ def command(
     if dry_run:
         _print_outline(plan, as_json)
         return
-    with _stopped_by_signals() as stopping, _bar(duration, as_json) as told:
+    with stopped_by_signals() as stopping, _bar(duration, as_json) as told:
         summary = run(
             plan,
             url,
@@ -248,16 +247,3 @@ def _bar(duration_s: float | None, as_json: bool) -> Iterator[Told]:
             bar.update(task, completed=elapsed_s, told=progress(elapsed_s, tally))
 
         yield told
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    stopping = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, lambda *_: stopping.set())
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

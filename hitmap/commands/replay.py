@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from cachemodel.errors import UserError
+from hitmap.signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from hitmap.replay.player import Player
@@ -99,10 +98,8 @@ def command(
 
     capture = Capture.read(folder)
     console = Console(stderr=True, highlight=False)
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
     with (
+        stopped_by_signals() as stopping,
         _logs(log_file) as requests_log,
         Player(
             capture,
