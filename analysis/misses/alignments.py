@@ -13,6 +13,7 @@ from analysis.misses.ladder import climb
 from analysis.misses.model import Chains, Ints, Ladder
 from analysis.misses.reader import Reading
 from analysis.misses.sizes import without_others
+from analysis.misses.standing import standing
 from cachemodel.alignment import Alignment
 from cachemodel.alignment_fit import Fit
 
@@ -41,13 +42,13 @@ def laws(chains: Chains, measured: Mapping[str, Alignment], pairs: tuple[Ints, I
             continue
         known = rows & chains.known
         block = int(np.bincount(chains.block_size[known]).argmax()) if known.any() else 1
-        usable = rows & ~chains.reads_off
-        prompt, cached = pairs or (chains.prompt[usable], chains.cached[usable])
+        prompt, cached = pairs or (chains.prompt[rows], chains.cached[rows])
         fits[server] = found = fit(prompt, cached, None, block)
         if server in measured:
             alignments[server], told[server] = measured[server], BY_CANARIES
         elif found and (law := _taken(found, block)):
-            alignments[server], told[server] = law, f"fitted from {found.pairs:,} requests with usage"
+            among = f" among its latest {len(prompt):,} requests" if pairs else ""
+            alignments[server], told[server] = law, f"fitted from {found.pairs:,} requests with a hit{among}"
         else:
             told[server] = "taken from its block size"
     return Laws(alignments, fits, told)
@@ -90,17 +91,4 @@ def _taken(found: Fit, block: int) -> Alignment | None:
 
 def measured(client: Client) -> Mapping[str, Alignment]:
     """What the newest canary found of each server, where it could tell for certain."""
-    rows = client.query(
-        """
-        SELECT server, argMaxIf(value, time, name = 'alignment.unit' AND low = high) AS unit,
-               argMaxIf(value, time, name = 'alignment.dropped_units' AND low = high) AS dropped
-        FROM findings
-        WHERE origin = 'canary'
-        GROUP BY server
-        """
-    ).result_rows
-    return {
-        str(server): Alignment(int(unit), int(dropped or 0))
-        for server, unit, dropped in rows
-        if unit and unit >= 1
-    }
+    return standing(client).alignments

@@ -41,13 +41,10 @@ class Rows:
     isolation: Hashes
 
 
-def read_whole(client: Client, parameters: Mapping[str, object]) -> tuple[Columns, Columns]:
+def read_whole(client: Client, parameters: Mapping[str, object]) -> Columns:
     """What is of no block in particular, and so needs no content: the marks of the whole caches of the servers `names`,
     and their stores that nobody can place. parameters: `names` and `until`."""
-    marks, blind = together(
-        lambda: Columns(client, _MARKS, parameters), lambda: Columns(client, _BLIND, parameters)
-    )
-    return marks, blind
+    return Columns(client, f"{_MARKS} UNION ALL {_BLIND}", parameters)
 
 
 def read_events(
@@ -56,7 +53,7 @@ def read_events(
     parameters: Mapping[str, object],
     known: Fleets,
     chains: Chains,
-    whole: tuple[Columns, Columns] | None = None,
+    whole: Columns | None = None,
 ) -> tuple[Events, Ints]:
     """The events of all blocks with the contents that the SQL `contents` selects, and the holder of each server: an
     index of holders, NOT_TOLD where the server has several ranks.
@@ -65,7 +62,7 @@ def read_events(
     `read_whole`, where it has been read already.
     """
     parameters = {**parameters, "names": list(known.servers)}
-    told, (marks, blind) = together(
+    told, marks = together(
         lambda: Columns(client, _block_sql(contents), parameters),
         lambda: whole or read_whole(client, parameters),
     )
@@ -75,7 +72,7 @@ def read_events(
     rows, first = _rows(told, keep, marks, known)
     joined = _joined(marks, first, chains, rows.holders)
     holder = _holder_of(rows.holders, len(known.servers))
-    return replace(ordered(rows, joined, known), blind=_blind(blind, rows.holders)), holder
+    return replace(ordered(rows, joined, known), blind=_blind(marks, rows.holders)), holder
 
 
 def ordered(rows: Rows, joined: Ints, known: Fleets) -> Events:
@@ -144,18 +141,22 @@ def _block_sql(contents: str) -> str:
         PREWHERE content IN ({contents}) WHERE {OF_SERVERS} AND {_UNTIL}"""
 
 
-# marks of whole caches, and as what = 0 when the first life of each began
+_LIFE, _PLACELESS = 0, -1  # what is no action
+
+# marks of whole caches, and when the first life of each began
 _MARKS = f"""
     SELECT {_PLACE} FROM kv_marks WHERE {_WHERE} UNION ALL
-    SELECT {_WHEN}, toInt64(0) AS what FROM
+    SELECT {_WHEN}, toInt64({_LIFE}) AS what FROM
     (
         SELECT server, rank, min(epoch) AS epoch, 0 AS seq, 0 AS pos, epoch AS time, '' AS source
         FROM kv_lives WHERE server IN {{names:Array(String)}} GROUP BY server, rank
     )"""
 
-# stores of blocks whose content nobody knew, then or later
+# the last store of a block whose content nobody knew, then or later
 _BLIND = f"""
-    SELECT server_at, rank, max(latest) AS us FROM
+    SELECT server_at, rank, toInt64(0) AS epoch, toInt64(0) AS seq, toInt64(0) AS pos, max(latest) AS us,
+           toInt64(0) AS source_key, toInt64({_PLACELESS}) AS what
+    FROM
     (
         SELECT indexOf({{names:Array(String)}}, server) - 1 AS server_at, toInt64(rank) AS rank, block,
                toUnixTimestamp64Micro(max(time)) AS latest
@@ -167,8 +168,9 @@ _BLIND = f"""
 
 def _blind(told: Columns, holders: list[tuple[int, int]]) -> Ints:
     """Events.blind of the holders."""
-    pairs = zip(told.ints("server_at").tolist(), told.ints("rank").tolist(), strict=True)
-    latest = dict(zip(pairs, told.ints("us").tolist(), strict=True))
+    rows = told.ints("what") == _PLACELESS
+    server, rank, us = (told.ints(name)[rows].tolist() for name in ("server_at", "rank", "us"))
+    latest = dict(zip(zip(server, rank, strict=True), us, strict=True))
     return np.array([latest.get(holder, NOT_TOLD) for holder in holders], dtype=np.int64)
 
 
@@ -215,8 +217,7 @@ def _rows(
 ) -> tuple[Rows, dict[tuple[int, int], int]]:
     """Rows of events, and when the first life of each holder began."""
     what = marks.ints("what")
-    events = np.flatnonzero(what != 0)
-    lives = np.flatnonzero(what == 0)
+    events, lives = np.flatnonzero(what > _LIFE), np.flatnonzero(what == _LIFE)
     of_life = (marks.ints(name)[lives].tolist() for name in ("server_at", "rank", "epoch"))
     first = {(server, rank): epoch for server, rank, epoch in zip(*of_life, strict=True)}
 

@@ -58,13 +58,6 @@ class Columns:
         longer._table = pyarrow.concat_tables([self._table, other._table], promote_options="permissive")
         return longer
 
-    def with_ints(self, name: str, values: Ints) -> Columns:
-        """The same with other values in a column."""
-        changed = copy(self)
-        place = self._table.column_names.index(name)
-        changed._table = self._table.set_column(place, name, [values])
-        return changed
-
     def reversed(self) -> Columns:
         """The same from the last row to the first."""
         turned = copy(self)

@@ -3,18 +3,15 @@ most of the passage that now stands behind something else."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.misses.columns import at, hours
-from analysis.misses.model import NOT_TOLD, Chains, Hashes, Ints
+from analysis.misses.model import NOT_TOLD, Chains, Hashes, Sent
 from analysis.misses.reader import Reading
 from analysis.misses.report_model import TokenRun
 from analysis.misses.sentences import ago
 
-_ASKED_FOR = 16  # blocks or pieces that are looked up: each costs a read of its own
 _Sender = tuple[str, int]  # a server and when, by the client's clock, microseconds
 
 
@@ -31,14 +28,17 @@ def earlier(client: Client, reading: Reading, chains: Chains, sent: int, moved: 
             if 0 < departs <= moved.start
             else ""
         )
-    deepest = _deepest(reading, chains)
-    first = _firsts(client, reading, chains, "content", chains.blocks[deepest], sent)
-    known = [(depth, sender) for depth, sender in zip(deepest.tolist(), first, strict=True) if sender]
+    before = reading.blocks_sent.hash[reading.blocks_sent.first < chains.arrived[0]]
+    shared = np.flatnonzero(np.isin(chains.blocks, before))
+    first = _firsts(reading, reading.blocks_told, chains.blocks[shared], sent)
+    known = [(depth, sender) for depth, sender in zip(shared.tolist(), first, strict=True) if sender]
     if not known:
         return ""
     depth, sender = known[-1]
-    block = reading.fleets.apart(chains.blocks[depth : depth + 1], chains.server)
-    name = _name(client, sender, "blocks", int(block[0]))
+    # all of one beginning stand together: with the first block they are found soon
+    ends = reading.fleets.apart(chains.blocks[[0, depth]], chains.server[[0, 0]])
+    its = "{values:Array(UInt64)}"
+    name = _name(client, sender, f"blocks[1] = {its}[1] AND has(blocks, {its}[2])", ends)
     upto = (depth + 1) * size
     upto = departs if upto <= departs < upto + size else upto
     return (
@@ -48,25 +48,18 @@ def earlier(client: Client, reading: Reading, chains: Chains, sent: int, moved: 
     )
 
 
-def _deepest(reading: Reading, chains: Chains) -> Ints:
-    """The last blocks of its chain that somebody sent before it: several, since whole-second times leave doubt."""
-    before = reading.blocks_sent.hash[reading.blocks_sent.first < chains.arrived[0]]
-    return np.flatnonzero(np.isin(chains.blocks, before))[-_ASKED_FOR:]
-
-
 def _passage(client: Client, reading: Reading, chains: Chains, sent: int, moved: TokenRun) -> str:
     """Where a passage stood before."""
     ends = int(chains.pieces_from[0]) + np.cumsum(chains.piece_tokens)
     inside = np.flatnonzero((ends > moved.start) & (ends - chains.piece_tokens < moved.end))
-    inside = inside[:: max(1, len(inside) // _ASKED_FOR)]
-    first = _firsts(client, reading, chains, "piece", chains.pieces[inside], sent)
+    first = _firsts(reading, reading.pieces_told, chains.pieces[inside], sent)
     told = [sender for sender in first if sender]
     if not told:
         return ""
     sender = max(sorted(set(told)), key=told.count)
     row = inside[first.index(sender)]
     piece = reading.fleets.apart(chains.pieces[row : row + 1], chains.server)
-    name = _name(client, sender, "pieces", int(piece[0]))
+    name = _name(client, sender, "has(pieces, {values:Array(UInt64)}[1])", piece)
     if not name:
         return ""
     share = told.count(sender) / len(first)
@@ -75,37 +68,25 @@ def _passage(client: Client, reading: Reading, chains: Chains, sent: int, moved:
     return f"{of}tokens {moved.start:,} to {moved.end:,} stood in {name} ({when}), behind something else"
 
 
-def _firsts(
-    client: Client, reading: Reading, chains: Chains, kind: str, hashes: Hashes, sent: int
-) -> Sequence[_Sender | None]:
-    """Who of its fleet first sent each of some blocks ("content") or pieces ("piece"), before it was sent itself."""
-    known = reading.fleets
-    names = np.array(known.servers)[known.fleet == known.fleet[chains.server[0]]].tolist()
-    plain = known.apart(hashes, np.repeat(chains.server, len(hashes))).tolist()
-    table = "chain_blocks" if kind == "content" else "chain_pieces"
-    rows = client.query(
-        f"""
-        SELECT {kind}, argMin(server, began), min(began) FROM
-        (
-            SELECT {kind}, server, toUnixTimestamp64Micro(min(first)) AS began FROM {table}
-            WHERE {kind} IN {{hashes:Array(UInt64)}} AND server IN {{names:Array(String)}}
-            GROUP BY {kind}, server
-        )
-        WHERE began < {{sent:Int64}} GROUP BY {kind}""",
-        parameters={"hashes": plain, "names": names, "sent": sent},
-    ).result_rows
-    told = {int(value): (str(server), int(began)) for value, server, began in rows}
-    return [told.get(value) for value in plain]
+def _firsts(reading: Reading, told: Sent, hashes: Hashes, sent: int) -> list[_Sender | None]:
+    """Who of its fleet first sent each of some blocks or pieces, before it was sent itself. told: as in the reading, by
+    the clocks of the clients."""
+    those = np.flatnonzero((told.first < sent) & np.isin(told.hash, hashes))
+    those = those[np.lexsort((told.server[those], told.first[those], told.hash[those]))]
+    found, begins = np.unique(told.hash[those], return_index=True)
+    names = np.array(reading.fleets.servers)[told.server[those[begins]]].tolist()
+    senders = zip(names, told.first[those[begins]].tolist(), strict=True)
+    by_hash = dict(zip(found.tolist(), senders, strict=True))
+    return [by_hash.get(value) for value in hashes.tolist()]
 
 
-def _name(client: Client, sender: _Sender, column: str, value: int) -> str:
-    """The id of the request of that server and time that has a block or piece."""
+def _name(client: Client, sender: _Sender, has: str, values: Hashes) -> str:
+    """The id of the request of that server and time of which the SQL `has` is true, given its `values`."""
     rows = client.query(
         f"""
         SELECT request_id FROM request_chains
-        WHERE server = {{server:String}} AND {hours(sender[1], sender[1])} AND time = {at("moment")}
-            AND has({column}, {{value:UInt64}})
+        WHERE server = {{server:String}} AND {hours(sender[1], sender[1])} AND time = {at("moment")} AND {has}
         ORDER BY request_id LIMIT 1""",
-        parameters={"server": sender[0], "moment": sender[1], "value": value},
+        parameters={"server": sender[0], "moment": sender[1], "values": values.tolist()},
     ).result_rows
     return str(rows[0][0]) if rows else ""

@@ -22,6 +22,7 @@ from analysis.misses.prompt_text import PromptText, prompt_text
 from analysis.misses.reader import Reading
 from analysis.misses.report_model import Explanation, TokenRun
 from analysis.misses.single import read_one
+from analysis.misses.standing import standing
 from analysis.misses.words import fixes
 from cachemodel.alignment import Alignment
 from cachemodel.causes import LADDER, MissCause
@@ -33,11 +34,11 @@ _SHORTEST = 16  # tokens of a run that was sent before elsewhere; fewer are shar
 
 def explain(client: Client, request_id: str, server: str = "") -> Explanation:
     """Explain a request. request_id: its id or the beginning of it, as long as there is one only. Raises UserError."""
-    found = find(client, request_id, server)
-    (reading, by_canaries, pairs), text = together(
-        lambda: read_one(client, found), lambda: prompt_text(client, found)
+    found, of_servers = together(lambda: find(client, request_id, server), lambda: standing(client))
+    (reading, pairs), text = together(
+        lambda: read_one(client, found, of_servers), lambda: prompt_text(client, found)
     )
-    ladder, known = climb_by_laws(reading, laws(reading.chains, by_canaries, pairs))
+    ladder, known = climb_by_laws(reading, laws(reading.chains, of_servers.alignments, pairs))
     rows = np.flatnonzero(reading.asked.asked)
     if not len(rows):
         return _unsized(found)
@@ -117,8 +118,15 @@ class Case:
             sure = served[rung] - unknown[rung]
             yield from self._blocks(served[rung - 1], sure, cause.value)
             yield from self._blocks(sure, served[rung], UNKNOWN)
-        yield from self._evicted(served[_EVICTED - 1], served[_EVICTED])
+        yield from self._evicted(served[_EVICTED - 1], self.shared.start)
+        yield from self._run(self.shared.start, self.shared.stop, UNKNOWN)
         yield from self._new(served[_EVICTED], served[_CHANGED] - served[_EVICTED])
+
+    @property
+    def shared(self) -> range:
+        """Tokens that only prompts of another server or isolation share: the last ones that were sent before."""
+        end = int(self.ladder.served[0, _EVICTED])
+        return range(end - int(self.ladder.shared[0]), end)
 
     def _hits(self, actual: int) -> Iterator[TokenRun]:
         tiers = np.maximum(self.reading.asked.tiers[self.one][0], 0).tolist()
@@ -132,7 +140,7 @@ class Case:
 
     def _run(self, begin: int, end: int, part: str) -> Iterator[TokenRun]:
         if begin < end:
-            yield TokenRun(begin, end, part, sentences.evidence(self, part, self._seen(begin), begin))
+            yield TokenRun(begin, end, part, sentences.evidence(self, part, self._seen(begin), begin, end))
 
     def _blocks(self, begin: int, end: int, part: str) -> Iterator[TokenRun]:
         """A run cut where what is known of its blocks differs."""
@@ -160,7 +168,7 @@ class Case:
             while following <= last and self._lost(following) == (part, stay):
                 following += 1
             upto = end if following > last else following * size
-            text = sentences.evidence(self, part, self._seen(depth * size), depth * size)
+            text = sentences.evidence(self, part, self._seen(depth * size), depth * size, upto)
             yield TokenRun(start, upto, part, text)
             start, depth = upto, following
             if start < end:
@@ -172,7 +180,7 @@ class Case:
         seen = self._seen(depth * int(self.chains.block_size[0]))
         lost = last_lost(seen, self.holder, int(self.chains.isolation[0]), self.looked_up)
         stay = (lost.holder, lost.until) if lost else (NOT_TOLD, NOT_TOLD)
-        if len(only) == 1 and not self.ladder.unknown[0, _EVICTED]:
+        if len(only) == 1 and self.ladder.unknown[0, _EVICTED] == len(self.shared):
             return only[0], stay
         return (f"{MissCause.EVICTED}/{lost.lost}" if only and lost and lost.lost else UNKNOWN), stay
 

@@ -13,7 +13,7 @@ from analysis.misses.parts import COLOURS, HITS, UNKNOWN
 from analysis.misses.report_model import Explanation
 from analysis.misses.tables import shown_time
 from analysis.misses.text import legend
-from analysis.report.paper import escaped, fits, markdown_table, shown_text, terminal_table
+from analysis.report.paper import escaped, markdown_table, shown_text, terminal_table
 from analysis.report.tables import Column, TextTable
 
 _CELL = "\N{FULL BLOCK}"
@@ -35,8 +35,7 @@ def to_terminal(explanation: Explanation, console: Console) -> None:
     swatches = (
         [Text(_CELL * 2, COLOURS[run.part]) for run in explanation.runs] if console.color_system else None
     )
-    forms = [terminal_table(table, detail=detail, last=swatches) for detail in (True, False)]
-    console.print(Text(), forms[0] if fits(forms[0], console) else forms[1], sep="\n")
+    console.print(Text(), terminal_table(table, detail=True, last=swatches), sep="\n")
     for run in explanation.runs:
         if run.text:
             where = f"{run.start:,} to {run.end:,}, {run.part}: "
@@ -148,7 +147,7 @@ def _table(explanation: Explanation) -> TextTable:
     columns = [
         Column("from token"),
         Column("to"),
-        Column("tokens", detail=True),
+        Column("tokens"),
         Column("", number=False),
         Column("evidence", number=False),
     ]

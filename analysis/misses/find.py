@@ -7,7 +7,6 @@ from datetime import datetime
 
 from clickhouse_connect.driver.client import Client
 
-from analysis.misses.columns import exact_second, hours
 from analysis.report.reader import inventory
 from cachemodel.errors import UsageError, UserError
 from cachemodel.layers import SERVING_LAYERS
@@ -65,22 +64,22 @@ def _exact(client: Client, request_id: str, server: str) -> list[Found]:
     """All requests with an id, in order of time: it is looked up by its hash, however many there are."""
     layers = ", ".join(layer.column for layer in SERVING_LAYERS)
     # a key stands in request_keys before its row does
-    times = client.query(
-        "SELECT DISTINCT toUnixTimestamp(time) AS s FROM request_keys WHERE key = sipHash64({id:String}) ORDER BY s",
-        parameters={"id": request_id},
-    ).result_rows
-    if not times:
-        return []
-    during = " OR ".join(
-        f"({hours(s * 1_000_000, s * 1_000_000)} AND time >= {exact_second(s)} AND time < {exact_second(s + 1)})"
-        for (s,) in times[-MOST_TIMES:]
-    )
     rows = client.query(
         f"""
+        WITH
+        (
+            SELECT (min(time), max(time), groupUniqArray(toStartOfHour(time))) FROM
+            (
+                SELECT time FROM request_keys WHERE key = sipHash64({{id:String}})
+                ORDER BY time DESC LIMIT {MOST_TIMES}
+            )
+        ) AS told
         SELECT server, model, toUnixTimestamp64Micro(time), ifNull(coalesce(ttft_us, e2e_us), {_IN_FLIGHT_US}),
                {layers}
-        FROM requests WHERE ({during}) AND request_id = {{id:String}} {_of(server)} ORDER BY time
-        """,
+        FROM requests
+        WHERE toStartOfHour(time) IN (told.3) AND time >= toDateTime64(told.1, 6)
+            AND time < toDateTime64(told.2, 6) + INTERVAL 1 SECOND AND request_id = {{id:String}} {_of(server)}
+        ORDER BY time""",
         parameters={"id": request_id, "server": server},
     ).result_rows
     return [

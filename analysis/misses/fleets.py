@@ -5,7 +5,7 @@ Contents name tokens, and models share tokenizers: what is compared over servers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from clickhouse_connect.driver.client import Client
 
 from analysis.misses.columns import at, hours
 from analysis.misses.model import Hashes, Ints
+from analysis.misses.standing import standing
 
 _AROUND_US = 300_000_000  # of the requests in question: what else a server was asked for then
 _APART = 0x9E3779B97F4A7C15
@@ -35,12 +36,19 @@ class Fleets:
         return hashes ^ keys[self.fleet[server]]
 
 
-def fleets(client: Client, servers: Iterable[str], begin: int, end: int) -> Fleets:
+def fleets(
+    client: Client,
+    servers: Iterable[str],
+    begin: int,
+    end: int,
+    attached: Mapping[str, set[str]] | None = None,
+) -> Fleets:
     """The fleets of some servers, from the models that they were attached with; where one was not attached, from those
-    that all were asked for around those times, in microseconds since 1970."""
+    that all were asked for around those times, in microseconds since 1970. attached: as in `Standing.models`, where it
+    has been read."""
     asked = sorted(set(servers))
-    told = client.query("SELECT server, argMax(models, time) FROM servers GROUP BY server").result_rows
-    models = {str(server): {str(name) for name in names if name} for server, names in told}
+    told = standing(client).models if attached is None else attached
+    models = {server: set(names) for server, names in told.items()}
     if not all(models.get(server) for server in asked):
         rows = client.query(
             f"""

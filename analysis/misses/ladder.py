@@ -87,14 +87,16 @@ def climb(
     gone = steps.top(_EVICTED).copy()
     steps.afar[:] = False
     steps.reach(_EVICTED, those.ends, those.ends)
+    split = steps.top(_EVICTED) - gone
     evicted = evicted_tokens(runs, survey, those, there, before, gone)
     steps.serve(_EVICTED, np.maximum(steps.top(_EVICTED), steps.tokens(maybe_generated(runs, those))))
+    shared = np.where(chains.known & (steps.top(_EVICTED) == gone + split), split, 0)
     steps.unknown[:, _EVICTED] = steps.top(_EVICTED) - before - evicted.sum(axis=1)
     moved = moved_tokens(chains, pieces_sent, steps.top(_EVICTED))
     steps.serve(_CHANGED, steps.top(_EVICTED) + moved)
     steps.serve(_COLD, chains.prompt)
-    steps.forget(evicted)
-    return Ladder(steps.served, steps.unknown, evicted, chains.cached == NOT_TOLD, whole)
+    steps.forget()
+    return Ladder(steps.served, steps.unknown, evicted, shared, chains.cached == NOT_TOLD, whole)
 
 
 class _Steps:
@@ -133,20 +135,19 @@ class _Steps:
         known = np.maximum(self.served[:, rung - 1], surely)
         self.unknown[:, rung] = np.maximum(0, self.served[:, rung] - known)
 
-    def forget(self, evicted: Ints) -> None:
+    def forget(self) -> None:
         """Of requests whose chain is not known nothing can be told of what was computed."""
         lost = np.flatnonzero(~self.chains.known)
         self.served[lost, _UNALIGNED:] = self.chains.prompt[lost, None]
         self.unknown[lost] = 0
         self.unknown[lost, _UNALIGNED] = self.chains.prompt[lost] - self.served[lost, _ACTUAL]
-        evicted[lost] = 0
 
 
 def _actual(steps: _Steps, those: Beyond, look: Look, held: Ints) -> Ints:
     """Fill the first two rungs; returns how many leading blocks were held, with what the server's own figure shows.
 
     Where a figure is just what the alignment lets through of all that may have been held, what it shows to have been
-    there was, and the rest may have been.
+    there was, with what is known to have been held behind that, and the rest may have been.
     """
     chains, laws = steps.chains, steps.laws
     size, prompt = chains.block_size, chains.prompt
@@ -159,10 +160,11 @@ def _actual(steps: _Steps, those: Beyond, look: Look, held: Ints) -> Ints:
 
     most = those.run(look.maybe)
     full = told & (laws.served(prompt, most * size) == actual)
-    more, less = told & (actual > of_held), told & (actual < of_held)
-    shown = np.where(more, np.maximum(held, laws.shown(prompt, actual) // size), held)
-    whole = steps.tokens(shown)
-    surely = np.where(chains.reads_off, actual, np.where(less, actual + whole - of_held, whole))
+    shown = np.where(told & (actual > of_held), np.maximum(held, laws.shown(prompt, actual) // size), held)
+    shown = np.maximum(shown, those.run(look.held | (those.depth < shown[those.row])))
+    whole, of_shown = steps.tokens(shown), laws.served(prompt, shown * size)
+    less = told & (actual < of_shown)
+    surely = np.where(chains.reads_off, actual, np.where(less, actual + whole - of_shown, whole))
     maybe = np.where(full & ~chains.reads_off, steps.tokens(np.maximum(most, shown)), surely)
     steps.reach_tokens(_UNALIGNED, surely, maybe)
     return np.where(chains.reads_off, held, shown)

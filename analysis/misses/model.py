@@ -110,12 +110,15 @@ class Ladder:
     served: (n, 8) tokens served by each rung: what really ran, then the caches of cachemodel.causes.LADDER in their
     order; rows never fall, and end with the prompt. unknown: (n, 8) of the step to each rung what cannot be told apart
     from other causes, so that cause k has served[:, k] - served[:, k - 1] - unknown[:, k] tokens. evicted: (n, 4) the
-    step to `evicted` by sub-cause, in the order of cachemodel.causes.Eviction. derived: whether served[:, 0] is an
+    step to `evicted` by sub-cause, in the order of cachemodel.causes.Eviction. shared: (n,) of the unknown tokens those
+    of a part of a block that only prompts of another server or isolation share: events name whole blocks, so that no
+    event tells which of their caches still had it. derived: whether served[:, 0] is an
     estimate from chains and events rather than what the server said. alignments: by server.
     """
 
     served: Ints
     unknown: Ints
     evicted: Ints
+    shared: Ints
     derived: Flags
     alignments: dict[str, Alignment]

@@ -48,14 +48,13 @@ def split(ladder: Ladder, tiers: Ints) -> Ints:
     steps = np.diff(ladder.served, axis=1) - ladder.unknown[:, 1:]
     told = np.maximum(tiers, 0)
     whole = told.sum(axis=1) == actual
-    unplaced = steps[:, 4] - ladder.evicted.sum(axis=1)  # evicted, and nothing tells how
     columns = [
         np.where(whole[:, None], told, 0),
         np.where(whole, 0, actual)[:, None],
         steps[:, :4],
         ladder.evicted,
         steps[:, 5:],
-        (ladder.unknown.sum(axis=1) + unplaced)[:, None],
+        ladder.unknown.sum(axis=1)[:, None],
     ]
     return np.concatenate(columns, axis=1)
 
@@ -86,6 +85,7 @@ def rows_of(ladder: Ladder, rows: Flags) -> Ladder:
         ladder.served[rows],
         ladder.unknown[rows],
         ladder.evicted[rows],
+        ladder.shared[rows],
         ladder.derived[rows],
         ladder.alignments,
     )

@@ -14,8 +14,9 @@ from analysis.misses.columns import Columns, at, hours, together
 from analysis.misses.fleets import Fleets, fleets
 from analysis.misses.model import Chains, Events, Flags, Hashes, Ints, Sent
 from analysis.misses.sent import blocks_by_servers, blocks_sent, pieces_by_servers, pieces_sent
-from analysis.misses.sizes import history_begin, other_sizes, sizes_told
+from analysis.misses.sizes import history_begin, other_sizes
 from analysis.misses.span_chains import lacking, span_blocks, span_chains
+from analysis.misses.standing import Sizes, standing
 from analysis.report.reader import inventory
 from analysis.selection import Selection
 from cachemodel.errors import UserError
@@ -32,7 +33,8 @@ class Reading:
     """What was read for a selection. count: requests of it; unsized: those read of which nothing tells how long their
     prompt is, left out of the chains. sampled: one request in how many was read. begin, end, history_begin:
     microseconds, the last one NOT_TOLD where the store has no chain of their fleets. other_sizes: by row of the chains,
-    until when its fleet was sent prompts in blocks of another size, NOT_TOLD for never."""
+    until when its fleet was sent prompts in blocks of another size, NOT_TOLD for never. blocks_told, pieces_told: what
+    was sent by the clocks of the clients, where blocks_sent and pieces_sent go by those of the servers."""
 
     name: str
     count: int
@@ -47,7 +49,19 @@ class Reading:
     events: Events
     blocks_sent: Sent
     pieces_sent: Sent
+    blocks_told: Sent
+    pieces_told: Sent
     other_sizes: Ints
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the store tells of some requests: themselves, as `requests_sql` asks; their chains, as `read_chains` has
+    them; and of the caches that they went to what concerns no block in particular (`read_whole`)."""
+
+    requests: Columns
+    chains: Columns
+    whole: Columns
 
 
 @dataclass(frozen=True)
@@ -105,9 +119,11 @@ class Scope:
         told = f"SELECT arrayJoin(blocks) AS content FROM request_chains WHERE {self.chains}"
         return f"{told} UNION ALL {span_blocks(self.chosen)}" if spans else told
 
-    def pieces(self, chains: Chains, known: Fleets) -> str:
-        """SQL of their pieces."""
-        if few := _few(known.apart(chains.pieces, np.repeat(chains.server, np.diff(chains.piece_offsets)))):
+    def pieces(self, chains: Chains, known: Fleets, asked: Flags) -> str:
+        """SQL of the pieces of those that are asked for: what is changed in the others is not told."""
+        row = np.repeat(np.arange(chains.n), np.diff(chains.piece_offsets))
+        mine = asked[row]
+        if few := _few(known.apart(chains.pieces[mine], chains.server[row[mine]])):
             return few
         return f"SELECT arrayJoin(pieces) FROM request_chains WHERE {self.chains}"
 
@@ -125,37 +141,33 @@ def read(
     Raises UserError when the selection is empty, saying what the store has.
     """
     extent, group = measure(client, selection), group or Group()
-    known = fleets(client, extent.servers, extent.begin, extent.end)
+    of_servers = standing(client)
+    known = fleets(client, extent.servers, extent.begin, extent.end, of_servers.models)
     scope, sampled = _scope(client, selection, extent, most_requests, most_blocks)
-    told = Columns(
-        client,
-        requests_sql(scope, group.sql),
-        {**scope.parameters, **(group.parameters or {}), "names": list(known.servers)},
-    )
-    found = complete(client, scope, told, known)
+    parameters = {**scope.parameters, **(group.parameters or {}), "names": list(known.servers)}
+    told = Columns(client, requests_sql(scope, group.sql), parameters)
+    chained, whole = together(lambda: read_chains(client, scope), lambda: read_whole(client, parameters))
+    found = complete(client, scope, Told(told, chained, whole), known, of_servers.sizes)
     return replace(
         found, name=selection.name, count=extent.count, sampled=sampled, begin=extent.begin, end=extent.end
     )
 
 
 def complete(
-    client: Client, scope: Scope, told: Columns, known: Fleets, keep: Flags | None = None
+    client: Client, scope: Scope, told: Told, known: Fleets, sizes: Sizes, keep: Flags | None = None
 ) -> Reading:
-    """All that belongs to some requests, of which `told` has been read. keep: (n,) which of these to take."""
+    """All that belongs to some requests, of which `told` has been read. sizes: as in `Standing.sizes`. keep: (n,) which
+    of the requests to take."""
     parameters = {**scope.parameters, "names": list(known.servers)}
-    chained, whole, sizes = together(
-        lambda: Columns(client, _chains_sql(scope), parameters),
-        lambda: read_whole(client, parameters),
-        lambda: sizes_told(client, parameters),
-    )
-    sources = [chained]
-    spans = lacking(told, chained)
+    sources = [told.chains]
+    spans = lacking(told.requests, told.chains)
     if spans:
         sources.append(span_chains(client, scope.chosen, parameters))
-    asked, chains, unsized = assemble(told, sources, known, keep)
-    contents, pieces_of = scope.contents(chains, known, spans), scope.pieces(chains, known)
+    asked, chains, unsized = assemble(told.requests, sources, known, keep)
+    contents = scope.contents(chains, known, spans)
+    pieces_of = scope.pieces(chains, known, asked.asked)
     (events, holder), blocks, pieces = together(
-        lambda: read_events(client, contents, parameters, known, chains, whole),
+        lambda: read_events(client, contents, parameters, known, chains, told.whole),
         lambda: blocks_sent(client, contents, parameters, known),
         lambda: pieces_sent(client, pieces_of, parameters, known),
     )
@@ -173,6 +185,8 @@ def complete(
         events=events,
         blocks_sent=blocks_by_servers(blocks, chains, asked.sent),
         pieces_sent=pieces_by_servers(pieces, chains, asked.sent),
+        blocks_told=blocks,
+        pieces_told=pieces,
         other_sizes=other_sizes(chains, sizes, known),
     )
 
@@ -252,11 +266,11 @@ def requests_sql(scope: Scope, group: str = "''", tail: str = "ORDER BY time, re
         {tail}"""
 
 
-def _chains_sql(scope: Scope) -> str:
-    """truth: 1 for the truest of a request's chains, as far as it is told how they were made."""
+def read_chains(client: Client, scope: Scope) -> Columns:
+    """The chains of requests. truth: 1 for the truest of a request's, as far as it is told how they were made."""
     truest = "indexOf(['server', 'reuse', 'span', 'tokenizer', 'approximation'], toString(told_by))"
     counts = ("split_depth", "split_tokens", "pieces_from", "block_size")
-    return f"""
+    sql = f"""
         SELECT sipHash64(server, request_id) AS whose, toString(told_by) AS told_by, toInt64(prompt_tokens) AS prompt,
                toUnixTimestamp64Micro(time) AS sent, {", ".join(f"toInt64({name}) AS {name}" for name in counts)},
                isolation, template, reads_off != '' AS reads_off, blocks, pieces, piece_tokens,
@@ -265,3 +279,4 @@ def _chains_sql(scope: Scope) -> str:
         WHERE {scope.chains}
         ORDER BY truth
         LIMIT 1 BY server, request_id, request_chains.time"""
+    return Columns(client, sql, scope.parameters)

@@ -10,7 +10,8 @@ import numpy as np
 from analysis.misses.assemble import TIERS
 from analysis.misses.bins import iso
 from analysis.misses.evidence import Seen, held_at
-from analysis.misses.model import NOT_TOLD, Chains, Ladder, Sent
+from analysis.misses.model import NOT_TOLD, Chains, Hashes, Ladder, Sent
+from analysis.misses.needs import incomplete
 from analysis.misses.parts import CACHED
 from analysis.misses.prompt_text import PromptText
 from analysis.misses.reader import Reading
@@ -30,8 +31,8 @@ _ENDS = {
 }
 
 
-def evidence(case: Case, part: str, seen: Sequence[Seen], token: int) -> str:
-    """What is known of a run that begins at `token`. seen: the stays of its block."""
+def evidence(case: Case, part: str, seen: Sequence[Seen], token: int, end: int) -> str:
+    """What is known of a run of tokens [token, end). seen: the stays of the block that it begins in."""
     if part in _TIERS:
         return _hit(case, part, seen)
     if part == MissCause.UNALIGNED:
@@ -47,10 +48,10 @@ def evidence(case: Case, part: str, seen: Sequence[Seen], token: int) -> str:
         return _evicted(case, part.partition("/")[2], seen, token)
     if part == MissCause.CHANGED:
         return "sent before, behind something else" + _first_sent(
-            case.reading.pieces_sent, _piece(case, token), case
+            case.reading.pieces_sent, _pieces(case, token, end), case
         )
     if part == MissCause.UNKNOWN:
-        return _unknown(case)
+        return _unknown(case, token)
     begin = case.reading.history_begin
     return "never sent before" + (
         f", as far as is known (since {_clock(begin)})" if begin != NOT_TOLD else ""
@@ -136,39 +137,48 @@ def _evicted(case: Case, sub: str, seen: Sequence[Seen], token: int) -> str:
     return _ENDS[sub].format(when=_when(case, last.until)) + where
 
 
-def _unknown(case: Case) -> str:
+def _unknown(case: Case, token: int) -> str:
     if not case.chains.known[0]:
         return "its prompt is not known"
+    if token in case.shared:
+        return "less than a block, which only prompts of another server, salt or adapter share: no KV event names it"
     if case.holder == NOT_TOLD:
         return "sent before; nothing tells which of its server's caches it went to, or what that held"
     if case.reading.events.joined[case.holder] == NOT_TOLD:
         return "sent before; its server tells no KV events, so what it held is not known"
-    return "sent before; the KV events of that time have gaps"
+    if incomplete(case.reading)[case.one].any():
+        return "sent before; the KV events of that time have gaps"
+    return "sent before; the KV events do not tell whether it was held"
 
 
 def _sent(case: Case, token: int) -> str:
     """When the block of a token was sent first, to follow something."""
     depth = min(token // int(case.chains.block_size[0]), len(case.chains.blocks) - 1)
-    return _first_sent(case.reading.blocks_sent, int(case.chains.blocks[depth]), case) if depth >= 0 else ""
-
-
-def _first_sent(sent: Sent, content: int | None, case: Case) -> str:
-    if content is None:
-        return ""
-    first, last = (
-        np.searchsorted(sent.hash, np.uint64(content)),
-        np.searchsorted(sent.hash, np.uint64(content), "right"),
+    return (
+        _first_sent(case.reading.blocks_sent, case.chains.blocks[depth : depth + 1], case)
+        if depth >= 0
+        else ""
     )
+
+
+def _first_sent(sent: Sent, contents: Hashes, case: Case) -> str:
+    """When some blocks or pieces were sent first: all of them at one time, or from the longest ago to the latest."""
     arrived = int(case.chains.arrived[0])
-    times = [time for time in sent.first[first:last].tolist() if time < arrived]
-    return f", first {ago(arrived - min(times))} before" if times else ""
+    those = np.isin(sent.hash, contents) & (sent.first < arrived)
+    if not those.any():
+        return ""
+    _, which = np.unique(sent.hash[those], return_inverse=True)
+    first = np.full(int(which.max()) + 1, arrived)
+    np.minimum.at(first, which, sent.first[those])
+    longest, latest = ago(arrived - int(first.min())), ago(arrived - int(first.max()))
+    return f", first {longest} before" if longest == latest else f", first {longest} to {latest} before"
 
 
-def _piece(case: Case, token: int) -> int | None:
-    """The piece that a token is in."""
+def _pieces(case: Case, token: int, end: int) -> Hashes:
+    """The pieces that some tokens are in."""
     ends = int(case.chains.pieces_from[0]) + np.cumsum(case.chains.piece_tokens)
-    at = int(np.searchsorted(ends, token, side="right"))
-    return int(case.chains.pieces[at]) if at < len(case.chains.pieces) else None
+    inside: Hashes = case.chains.pieces[(ends > token) & (ends - case.chains.piece_tokens < end)]
+    return inside
 
 
 def _units(law: Alignment) -> str:

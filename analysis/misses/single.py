@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.alignment import FEWEST_HITS, fit
-from analysis.misses.alignments import measured
-from analysis.misses.block_events import AFTER_US
+from analysis.misses.block_events import AFTER_US, read_whole
 from analysis.misses.columns import Columns, at, hours, together
 from analysis.misses.find import Found
 from analysis.misses.fleets import fleets
 from analysis.misses.model import Flags, Ints
-from analysis.misses.reader import BEFORE_US, Reading, Scope, complete, requests_sql
-from cachemodel.alignment import Alignment
+from analysis.misses.reader import BEFORE_US, Reading, Scope, Told, complete, read_chains, requests_sql
+from analysis.misses.standing import Standing
 
 MOST_BESIDE = 64  # requests in flight that are looked at
 _PAIRS = 150  # to know the alignment by
@@ -26,72 +23,77 @@ _MOST_HITS, _MOST_TOKENS = (
 _LATEST, _LATEST_US = 300, 300_000_000  # of its server: requests, and how far back they may lie
 
 
-def read_one(client: Client, found: Found) -> tuple[Reading, Mapping[str, Alignment], tuple[Ints, Ints]]:
-    """Read a request; with the alignments that canaries measured, and prompt and cached tokens of its server's latest
-    requests, to know the alignment by.
+def read_one(client: Client, found: Found, of_servers: Standing) -> tuple[Reading, tuple[Ints, Ints]]:
+    """Read a request; with prompt and cached tokens of its server's latest requests, to know the alignment by.
 
-    Where neither proves it, hits of the server are read as well: together with what was held they may.
+    Where neither these nor canaries prove it, hits of the server are read as well: together with what was held they
+    may.
     """
-    parameters: dict[str, object] = {
-        "asked_servers": [found.server],
-        "its_id": found.request_id,
-        "its_time": found.time,
-        "since": found.time - _LATEST_US,
-        "names": [found.server],
-        "begin": found.time - BEFORE_US,
-        "until": found.until + AFTER_US,
-        "answered": found.until,
-    }
+    known = fleets(client, [found.server], found.time, found.time, of_servers.models)
     latest = Scope(
         f"server IN {{asked_servers:Array(String)}} AND time >= {at('since')} AND time <= {at('answered')}"
         f" AND {hours(found.time - _LATEST_US, found.until)}",
         f"(time = {at('its_time')} AND request_id = {{its_id:String}})",
-        parameters,
+        {
+            "asked_servers": [found.server],
+            "its_id": found.request_id,
+            "its_time": found.time,
+            "since": found.time - _LATEST_US,
+            "names": list(known.servers),
+            "begin": found.time - BEFORE_US,
+            "until": found.until + AFTER_US,
+            "answered": found.until,
+        },
     )
-    known, told, by_canaries = together(
-        lambda: fleets(client, [found.server], found.time, found.time),
-        lambda: Columns(client, requests_sql(latest, tail=f"ORDER BY time DESC LIMIT {_LATEST}"), parameters),
-        lambda: measured(client),
+    measured = found.server in of_servers.alignments
+    (requests, chains, keep), whole = together(
+        lambda: _requests(client, found, latest, measured), lambda: read_whole(client, latest.parameters)
     )
-    told = told.reversed().with_ints("server_at", np.full(told.n, known.servers.index(found.server)))
-    pairs = told.ints("prompt_tokens_told")[-_PAIRS:], told.ints("cached_tokens_told")[-_PAIRS:]
-    keep = _beside(told, found)
-    if found.server not in by_canaries and not ((fitted := fit(*pairs)) and fitted.certain):
-        keep |= _hits(client, told, found)
-    ids = told.texts("request_id")[keep].tolist()
-    few = Scope(
+    few = _those(latest, requests, keep)
+    reading = complete(client, few, Told(requests, chains, whole), known, of_servers.sizes, keep)
+    return reading, _pairs(requests)
+
+
+def _requests(client: Client, found: Found, latest: Scope, measured: bool) -> tuple[Columns, Columns, Flags]:
+    """The latest requests, chains of some of them, and which to take."""
+    tail = f"ORDER BY time DESC LIMIT {_LATEST}"
+    told = Columns(client, requests_sql(latest, tail=tail), latest.parameters).reversed()
+    beside, hits = _beside(told, found), np.zeros(told.n, np.bool_)
+    if not measured and not ((fitted := fit(*_pairs(told))) and fitted.certain):
+        hits = _hits(told)
+    chains = read_chains(client, _those(latest, told, beside | hits))
+    return told, chains, beside | _fewest(told, hits & np.isin(told.hashes("whose"), chains.hashes("whose")))
+
+
+def _pairs(told: Columns) -> tuple[Ints, Ints]:
+    return told.ints("prompt_tokens_told")[-_PAIRS:], told.ints("cached_tokens_told")[-_PAIRS:]
+
+
+def _those(latest: Scope, told: Columns, rows: Flags) -> Scope:
+    """Some of the latest requests."""
+    return Scope(
         f"{latest.condition} AND request_id IN {{ids:Array(String)}}",
         latest.picked,
-        {**parameters, "ids": ids},
+        {**latest.parameters, "ids": told.texts("request_id")[rows].tolist()},
         "ids",
     )
-    return complete(client, few, told, known, keep), by_canaries, pairs
 
 
-def _hits(client: Client, told: Columns, found: Found) -> Flags:
-    """The latest hits with a chain, the ones of few tokens first: each costs the history of its blocks."""
-    cached, prompt = told.ints("cached_tokens_told"), told.ints("prompt_tokens_told")
-    hits = np.flatnonzero((cached > 0) & (cached < prompt))
-    if len(hits) < FEWEST_HITS:
-        return np.zeros(told.n, np.bool_)
-    ids = told.texts("request_id")
-    chained = {
-        str(request_id)
-        for (request_id,) in client.query(
-            f"""
-            SELECT DISTINCT request_id FROM request_chains
-            WHERE server = {{server:String}} AND {hours(found.time - _LATEST_US, found.until)}
-                AND key IN (SELECT sipHash64(arrayJoin({{ids:Array(String)}})))
-            """,
-            parameters={"server": found.server, "ids": ids[hits].tolist()},
-        ).result_rows
-    }
-    hits = np.array([row for row in hits.tolist() if str(ids[row]) in chained], dtype=np.int64)
-    hits = hits[np.argsort(prompt[hits], kind="stable")][:_MOST_HITS] if len(hits) else hits
-    hits = hits[np.cumsum(prompt[hits]) <= _MOST_TOKENS]
+def _hits(told: Columns) -> Flags:
+    """Requests of which a part was served; none where they are too few to prove a law."""
+    cached = told.ints("cached_tokens_told")
+    hits: Flags = (cached > 0) & (cached < told.ints("prompt_tokens_told"))
+    return hits if hits.sum() >= FEWEST_HITS else np.zeros(told.n, np.bool_)
+
+
+def _fewest(told: Columns, hits: Flags) -> Flags:
+    """Those of the hits with few tokens: each costs the history of its blocks."""
+    prompt, rows = told.ints("prompt_tokens_told"), np.flatnonzero(hits)
+    rows = rows[np.argsort(prompt[rows], kind="stable")][:_MOST_HITS]
+    rows = rows[np.cumsum(prompt[rows]) <= _MOST_TOKENS]
     keep = np.zeros(told.n, np.bool_)
-    if len(hits) >= FEWEST_HITS:
-        keep[hits] = True
+    if len(rows) >= FEWEST_HITS:
+        keep[rows] = True
     return keep
 
 

@@ -6,56 +6,43 @@ cut by what stands in them; but a piece does not say which cache held it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from clickhouse_connect.driver.client import Client
 
 from analysis.misses.changed import SHORTEST_RUN, first_seen
-from analysis.misses.columns import Columns
 from analysis.misses.fleets import Fleets
 from analysis.misses.model import NOT_TOLD, Chains, Ints, Ladder, Sent
 from analysis.misses.numbering import leading
+from analysis.misses.standing import Sizes
 from cachemodel.causes import LADDER, MissCause
 
 _CLOCKS_US = 60_000_000  # what the clocks of clients and servers may differ
-_NEVER = np.iinfo(np.int64).max
 _CAUSES = [step.cause for step in LADDER]
 EVICTED, _CHANGED = (1 + _CAUSES.index(cause) for cause in (MissCause.EVICTED, MissCause.CHANGED))
 
 
-def sizes_told(client: Client, parameters: Mapping[str, object]) -> Columns:
-    """Block sizes of the prompts of each of the servers `names`, and when they were in use."""
-    return Columns(
-        client,
-        """
-        SELECT indexOf({names:Array(String)}, server) - 1 AS server_at, toInt64(block_size) AS size,
-               toUnixTimestamp64Micro(min(first)) AS begun, toUnixTimestamp64Micro(max(last)) AS ended
-        FROM chain_sizes WHERE server IN {names:Array(String)} GROUP BY server, block_size""",
-        parameters,
-    )
-
-
-def other_sizes(chains: Chains, told: Columns, known: Fleets) -> Ints:
+def other_sizes(chains: Chains, sizes: Sizes, known: Fleets) -> Ints:
     """Until when (n,) the fleet of each request was sent prompts in blocks of another size, NOT_TOLD where it was not
-    before the request arrived."""
+    before the request arrived. sizes: as in `Standing.sizes`."""
     until = np.full(chains.n, NOT_TOLD)
-    names = ("server_at", "size", "begun", "ended")
-    for server, size, begun, ended in zip(*(told.ints(name).tolist() for name in names), strict=True):
-        other = chains.known & (chains.block_size != size) & (chains.arrived > begun)
-        other &= known.fleet[chains.server] == known.fleet[server]
-        until[other] = np.maximum(until[other], ended)
+    for server, fleet in zip(known.servers, known.fleet.tolist(), strict=True):
+        for size, begun, ended in sizes.get(server, ()):
+            other = chains.known & (chains.block_size != size) & (chains.arrived > begun)
+            other &= known.fleet[chains.server] == fleet
+            until[other] = np.maximum(until[other], ended)
     return until
 
 
-def history_begin(told: Columns, known: Fleets, server: Ints) -> int:
-    """Since when all fleets of some requests have had chains, microseconds; NOT_TOLD where none has any. server: (n,)
-    index of known.servers."""
-    of, begun = known.fleet[told.ints("server_at")], told.ints("begun")
+def history_begin(sizes: Sizes, known: Fleets, server: Ints) -> int:
+    """Since when all fleets of some requests have had chains, microseconds; NOT_TOLD where none has any. sizes: as in
+    `Standing.sizes`; server: (n,) index of known.servers."""
+    first: dict[int, int] = {}
+    for name, fleet in zip(known.servers, known.fleet.tolist(), strict=True):
+        for _, begun, _ in sizes.get(name, ()):
+            first[fleet] = min(first.get(fleet, begun), begun)
     asked = np.unique(known.fleet[server]).tolist()
-    begins = [int(begun[of == fleet].min(initial=_NEVER)) for fleet in asked]
-    return max((begin for begin in begins if begin != _NEVER), default=NOT_TOLD)
+    return max((first[fleet] for fleet in asked if fleet in first), default=NOT_TOLD)
 
 
 def without_others(ladder: Ladder, chains: Chains, pieces_sent: Sent, until: Ints) -> Ladder:

@@ -100,7 +100,7 @@ def _ceilings(lines: Sequence[CeilingLine]) -> BarTable:
             "unknown"
             if line.unit is None
             else f"{line.unit:,}" + (f", {line.dropped_units} dropped" if line.dropped_units else ""),
-            f"{line.fitted_from:,} requests" if line.fitted_from else "its blocks",
+            f"{line.fitted_from:,} requests that tell" if line.fitted_from else "its blocks",
             _share(line.achieved, line.prompt),
             "no KV events" if line.reachable is None else _share(line.reachable, line.prompt),
             "" if line.routing_loss is None else f"{line.routing_loss:,}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -256,6 +257,22 @@ def _path(values: list[str], option: str) -> Path | None:
     return Path(path) if (path := _single(values, option)) else None
 
 
+def given(detection: Detection, files: Mapping[str, Path | None]) -> Detection:
+    """A detection by whom these options of `hitmap attach` were given: what their files tell is seen, and nobody is
+    asked for them again. What else its flags name stays."""
+    capabilities = list(detection.capabilities)
+    for option, file in files.items():
+        asked = f"hitmap attach {option} FILE"
+        for at, capability in enumerate(capabilities):
+            if file is not None and asked in capability.flag:
+                capabilities[at] = replace(
+                    capability,
+                    evidence=capability.evidence.replace("which this cannot see", f"read from {file}"),
+                    flag=", and ".join(part for part in capability.flag.split(", and ") if asked not in part),
+                )
+    return replace(detection, capabilities=tuple(capabilities))
+
+
 def detect_all(
     urls: Mapping[str, str], options: Iterable[AttachOptions], otlp: str, as_json: bool
 ) -> list[Detection]:
@@ -265,15 +282,16 @@ def detect_all(
     for option in options:
         url = urls[option.server]
         try:
-            found[option.server] = detect(url, api_key=option.api_key, otlp=otlp, service=option.service)
+            told = detect(url, api_key=option.api_key, otlp=otlp, service=option.service)
+            found[option.server] = given(told, {"--log": option.log, "--server-log": option.server_log})
         except UserError as error:
             failed[option.server] = error
     if as_json:
-        told = [
+        shown = [
             as_dict(name, found[name]) if name in found else unreachable(name, url, failed[name])
             for name, url in urls.items()
         ]
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(shown, indent=2))
     elif found:
         click.echo("\n\n".join("\n".join(table(name, detection)) for name, detection in found.items()))
     failures = list(failed.values())

@@ -91,6 +91,12 @@ def test_what_there_was_no_room_for_is_unknown(monkeypatch: pytest.MonkeyPatch) 
     assert told.counts["forgotten"] == 1
     told = index_of(stored(1), stored(2), stored(3), AllBlocksCleared())
     assert told.holds(1, "GPU") is False
+    # it may have outlived the clear, in the host's memory: whether it did is as little known when it is forgotten
+    told = index_of(
+        stored(1, medium="CPU"), AllBlocksCleared(), stored(2, medium="CPU"), stored(3, medium="CPU")
+    )
+    assert [told.holds(block, "CPU") for block in (1, 2, 3)] == [None, True, True]
+    assert told.counts["forgotten"] == 0
 
 
 def test_places_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

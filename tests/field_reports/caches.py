@@ -7,7 +7,7 @@ stored then. Times are seconds after START.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -30,13 +30,13 @@ _US = 1_000_000
 class Cache:
     """One replica. law: how it reuses what it holds; blocks: room, without end where None; block: tokens of each.
 
-    keyed: whether salts and adapters are part of its keys. Least recently used blocks go first, leaves before roots.
+    keyed: what of a salt or adapter is part of its keys. Least recently used blocks go first, leaves before roots.
     """
 
     law: Alignment
     blocks: int | None = None
     block: int = 16
-    keyed: bool = True
+    keyed: Callable[[str], str] = str
     held: dict[tuple[int, int], None] = field(default_factory=dict)
 
     def run(self, contents: Sequence[int], isolation: int) -> int:
@@ -94,7 +94,7 @@ class Fleet:
         cache, index = self.caches[server], self.names.index(server)
         contents = list(HASHER.chain(tokens, cache.block))
         isolation = HASHER.isolation(0, [key])
-        held_under = isolation if cache.keyed else 0
+        held_under = HASHER.isolation(0, [cache.keyed(key)])
         run = 0 if reads_off else cache.run(contents, held_under)
         served = cache.law.served(len(tokens), run * cache.block)
         self._store(index, contents, held_under, isolation, at + _STEP_S)

@@ -6,6 +6,8 @@ copies of what the thread tells; the hits are what such a cache serves, or what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from cachemodel.alignment import Alignment
@@ -15,23 +17,49 @@ from tests.field_reports.outcome import Outcome
 PLAIN = Alignment(16)
 
 
+def chat(tokens: Tokens) -> list[list[int]]:
+    """Turns of one conversation, each behind all before it."""
+    turns = [tokens(320)]
+    for _ in range(3):
+        turns.append(turns[-1] + tokens(64))
+    return turns
+
+
+def identical(tokens: Tokens) -> list[list[int]]:
+    return [tokens(320)] * 4
+
+
+def questions(tokens: Tokens) -> list[list[int]]:
+    """One system prompt, and something new behind it."""
+    system = tokens(320)
+    return [system + tokens(40) for _ in range(4)]
+
+
+def branches(tokens: Tokens) -> list[list[int]]:
+    """A tree of prompts: two from the root, and one further along the first."""
+    root, branch = tokens(256), tokens(64)
+    return [root + branch, root + tokens(64), root + branch + tokens(64)]
+
+
 @pytest.mark.parametrize(
-    ("row", "thread"),
+    ("row", "law", "workload", "parts"),
     [
-        (1, "vllm#31920: multi-round chat"),
-        (7, "vllm#40624: hybrid attention with EAGLE3"),
-        (10, "vllm-ascend#10710: byte-identical serial requests"),
-        (11, "vllm#17954: CPU backend"),
-        (18, "sglang#10841: radix cache on Ascend"),
+        (1, PLAIN, chat, {"not_loaded": 320 + 384 + 448, "cold": 3 * 64}),
+        (7, Alignment(16, 1), identical, {"not_loaded": 3 * 288, "unaligned": 3 * 32}),  # drafts drop a block
+        (10, PLAIN, identical, {"not_loaded": 3 * 304, "unaligned": 3 * 16}),
+        (11, PLAIN, questions, {"not_loaded": 3 * 320, "cold": 3 * 40}),
+        (18, PLAIN, branches, {"not_loaded": 256 + 320, "cold": 2 * 64}),
     ],
 )
-def test_rows_1_7_10_11_18_held_and_never_served_is_not_loaded(row: int, thread: str) -> None:
-    fleet, turn = Fleet({"s": Cache(PLAIN)}), Tokens(row)(320)
-    fleet.ask("s", turn, 0)
-    for at in (1, 2, 3):
-        fleet.ask("s", turn, at, cached=0)
+def test_rows_1_7_10_11_18_held_and_never_served_is_not_loaded(
+    row: int, law: Alignment, workload: Callable[[Tokens], list[list[int]]], parts: dict[str, int]
+) -> None:
+    """Caches that are on and serve nothing, each with the prompts of its thread."""
+    fleet = Fleet({"s": Cache(law)})
+    for at, prompt in enumerate(workload(Tokens(row))):
+        fleet.ask("s", prompt, at, cached=0)
     found = Outcome(fleet)
-    assert found.parts(slice(1, None)) == {"not_loaded": 3 * 304, "unaligned": 3 * 16}, thread
+    assert found.parts(slice(1, None)) == parts
     assert found.fit("s") is None
 
 
@@ -90,15 +118,6 @@ def test_row_27_eight_prefixes_that_outgrow_the_cache_are_a_matter_of_capacity(
         assert parts == {"cached": 8 * prefix, "cold": 800}
     else:
         assert parts == {"evicted/capacity": 8 * prefix, "cold": 800}
-
-
-def test_row_29_what_is_computed_again_after_a_preemption_is_no_hit() -> None:
-    fleet, tokens = Fleet({"s": Cache(PLAIN)}), Tokens(29)
-    for at in range(10):
-        fleet.ask("s", tokens(320), at, recomputed=96)
-    found = Outcome(fleet)
-    assert found.parts() == {"cold": 3200}
-    assert int(found.chains.recomputed.sum()) == 960
 
 
 @pytest.mark.parametrize("row", [32, 33])
@@ -186,13 +205,41 @@ def test_row_96_two_prompts_that_take_turns_in_one_slot_evict_each_other() -> No
     assert set(parts) <= {"cached", "unaligned", "evicted/capacity"}
 
 
-@pytest.mark.parametrize("row", [99, 101, 102, 103])
-def test_rows_99_101_102_103_adapters_that_share_kv_are_said(row: int) -> None:
-    fleet, prompt = Fleet({"s": Cache(PLAIN, keyed=False)}), Tokens(row)(328)
-    for at, adapter in enumerate(["lora-1", "lora-2", "lora-3"]):
-        fleet.ask("s", prompt, at, adapter)
+def said_across(fleet: Fleet) -> str:
     (said,) = Outcome(fleet).hits_across()
-    assert "2 requests were served 640 tokens" in said
+    return said
+
+
+def test_row_99_two_adapters_of_one_name_share_kv() -> None:
+    """The cache's keys have the name, and not the id behind the slash: those of another name are kept apart."""
+    fleet = Fleet({"s": Cache(PLAIN, keyed=lambda adapter: adapter.partition("/")[0])})
+    prompt = Tokens(99)(328)
+    for at, adapter in enumerate(["tuned/1", "tuned/2", "other/1", "tuned/3"]):
+        fleet.ask("s", prompt, at, adapter)
+    assert "2 requests were served 640 tokens" in said_across(fleet)
+    assert Outcome(fleet).parts([2]) == {"isolated": 328}
+
+
+def test_row_101_a_tier_whose_keys_lack_the_adapter_hits_across() -> None:
+    """The device keeps adapters apart; what lies behind it does not, and tells no events."""
+    fleet, prompt = Fleet({"s": Cache(PLAIN)}), Tokens(101)(328)
+    for at, adapter in enumerate(["lora-1", "lora-2", "lora-3"]):
+        fleet.ask("s", prompt, at, adapter, cached=256 if at else 0)
+    assert "2 requests were served 512 tokens" in said_across(fleet)
+
+
+def test_row_102_a_slot_that_knows_no_adapter_serves_all_but_the_last_token() -> None:
+    fleet, prompt = Fleet({"s": Cache(Alignment(1), keyed=lambda _: "", block=1)}), Tokens(102)(40)
+    for at, adapter in enumerate(["lora-1", "lora-2", "lora-3", "lora-3"]):
+        fleet.ask("s", prompt, at, adapter)
+    assert "2 requests were served 78 tokens" in said_across(fleet)
+
+
+def test_row_103_an_adapter_is_served_what_the_base_model_computed() -> None:
+    fleet, prompt = Fleet({"s": Cache(PLAIN, keyed=lambda _: "")}), Tokens(103)(328)
+    for at, adapter in enumerate(["", "sql", "law", ""]):
+        fleet.ask("s", prompt, at, adapter)
+    assert "2 requests were served 640 tokens" in said_across(fleet)
 
 
 def test_rows_99_101_adapters_that_are_kept_apart_are_isolated() -> None:
@@ -203,15 +250,3 @@ def test_rows_99_101_adapters_that_are_kept_apart_are_isolated() -> None:
     assert found.parts([1]) == {"isolated": 328}
     assert found.parts([2]) == {"cached": 320, "unaligned": 8}
     assert found.hits_across() == []
-
-
-@pytest.mark.parametrize("row", [111, 112, 114])
-def test_rows_111_112_114_work_done_twice_stands_beside_the_causes(row: int) -> None:
-    """Preemption: the prompt has its causes once, however often it was computed."""
-    fleet, tokens = Fleet({"s": Cache(PLAIN, blocks=60)}), Tokens(row)
-    prompts = [tokens(480) for _ in range(3)]
-    for at, prompt in enumerate(prompts * 2):
-        fleet.ask("s", prompt, at, recomputed=480 * (at >= 3))
-    found = Outcome(fleet)
-    assert found.parts(slice(3, None)) == {"evicted/capacity": 3 * 480}
-    assert found.chains.recomputed.tolist() == [0, 0, 0, 480, 480, 480]

@@ -14,9 +14,7 @@ from analysis.sanity.examine import examine
 from analysis.sanity.model import Finding
 from analysis.sanity.table import rules
 from analysis.sanity.words import because, sentence
-from store.client import connect
-from store.embedded import Embedded
-from store.migrate import migrate
+from tests.databases import Databases
 from tests.field_reports.bench import store
 from tests.field_reports.form import START, Expected, FieldReport, Figure, Silent, Warns
 from tests.field_reports.table import REPORTS
@@ -60,23 +58,17 @@ BEGIN, END = (datetime.fromtimestamp(START, UTC) + timedelta(hours=hours) for ho
 
 
 @pytest.fixture(scope="module")
-def client(store_server: Embedded) -> Iterator[Client]:
+def client(databases: Databases) -> Iterator[Client]:
     """A store with the inputs of all reports."""
-    root = connect(store_server.dsn)
-    root.command("CREATE DATABASE field_reports")
-    client = connect(store_server.dsn.rpartition("/")[0] + "/field_reports")
-    migrate(client)
     entries = (
         entry
         for report in REPORTS
         for sent in report.inputs
         for entry in sent.entries(report.name_of(sent.server))
     )
-    store(client, sorted(entries, key=lambda entry: entry.kind), "reports")
-    yield client
-    client.close()
-    root.command("DROP DATABASE field_reports")
-    root.close()
+    with databases.migrated() as database:
+        store(database.client, sorted(entries, key=lambda entry: entry.kind), "reports")
+        yield database.client
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.id)

@@ -107,7 +107,13 @@ def test_row_15_no_law_explains_a_cache_that_hits_only_when_a_prompt_goes_on() -
     pairs += [Pair(prompt + 80, prompt // 16 * 16, prompt) for prompt in range(300, 500, 10)]
     found = fit_pairs(pairs)
     assert found is not None
-    assert not found.certain
+    assert not found.unit_certain
+    # the same prompts, served by whole blocks
+    lawful = fit_pairs(
+        [pair._replace(cached=Alignment(16).served(pair.prompt, pair.held or 0)) for pair in pairs]
+    )
+    assert lawful is not None
+    assert lawful.unit_certain
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -44,6 +44,7 @@ class Asked:
     salt: int = 0
     more: int = 0
     cached: int = NOT_TOLD
+    recomputed: int = NOT_TOLD
     split: tuple[int, int] | None = None
     pieces: list[tuple[str, int]] = field(default_factory=list)
     pieces_from: int = 0
@@ -143,7 +144,7 @@ class World:
             isolation=hashes([one.salt for one in asked]),
             prompt=column([len(one.word) * BLOCK + one.more for one in asked]),
             cached=column([one.cached for one in asked]),
-            recomputed=column([NOT_TOLD] * len(asked)),
+            recomputed=column([one.recomputed for one in asked]),
             block_size=column([BLOCK] * len(asked)),
             reads_off=np.array([one.reads_off for one in asked], dtype=np.bool_),
             known=np.array([one.known for one in asked], dtype=np.bool_),

@@ -55,13 +55,14 @@ class SlowLadder(SlowPlaces):
         off = bool(c.reads_off[i])
         actual = min(cached, prompt) if cached != NOT_TOLD else 0 if off else of_held
         most = lead([look.maybe for look in own_looks])
-        shown, less = held, 0
+        shown = held
         full = cached != NOT_TOLD and law.served(prompt, most * size) == actual
         if cached != NOT_TOLD and actual > of_held:
             shown = max(held, self.shown(i, actual) // size)
-        elif cached != NOT_TOLD:
-            less = of_held - actual
-        whole = actual if off else tokens(shown) - (of_held - actual if less else 0)
+        while shown < known and own_looks[shown].held:
+            shown += 1
+        less = max(0, law.served(prompt, shown * size) - actual) if cached != NOT_TOLD else 0
+        whole = actual if off else tokens(shown) - less
         if off:
             shown = held
         unknown = [0]
@@ -148,6 +149,10 @@ class SlowLadder(SlowPlaces):
         mine = self.c.servers[self.c.server[i]]
         if known != self.c.split_depth[i]:
             return False
+        last = word[known - 1] if known else (0, 0)
+        sent = self.sent.get(last[0], FOREVER) < self.c.arrived[i]
+        if sent and self.first.get((last, mine), FOREVER) >= self.c.arrived[i]:
+            return True
         return bool(times) and not any(key[1] == word[0][1] and server == mine for _, key, server in times)
 
     def _all(self, key: Key) -> set[Key]:

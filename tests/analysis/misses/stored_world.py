@@ -75,6 +75,11 @@ def insert(client: Client, table: str, rows: list[Row]) -> None:
         client.insert(table, [[row[name] for name in names] for row in rows], column_names=names)
 
 
+def keyed(client: Client) -> None:
+    """Make the requests be found by their ids, as the collector does."""
+    client.command("INSERT INTO request_keys SELECT sipHash64(request_id), toDateTime(time) FROM requests")
+
+
 def moment(at: int) -> datetime:
     """A time of the world, milliseconds."""
     return START + timedelta(milliseconds=at)
@@ -94,6 +99,7 @@ def _request(number: int, one: Asked, model: str, labels: dict[str, str]) -> Row
         "queue_us": (began - one.at) * 1000,
         "prompt_tokens": len(one.word) * BLOCK + one.more,
         "cached_tokens": None if one.cached == NOT_TOLD else one.cached,
+        "recomputed_tokens": None if one.recomputed == NOT_TOLD else one.recomputed,
         "labels": {**labels, "word": one.word},
     }
 

@@ -34,6 +34,7 @@ def ladder(
         served=np.array(served, dtype=np.int64).reshape(n, 8),
         unknown=np.zeros((n, 8), np.int64) if unknown is None else np.array(unknown, dtype=np.int64),
         evicted=np.zeros((n, 4), np.int64),
+        shared=np.zeros(n, np.int64),
         derived=np.zeros(n, dtype=bool),
         alignments=dict(laws or {}),
     )
@@ -151,7 +152,7 @@ def test_units_longer_than_prompts_are_said() -> None:
 
 @pytest.mark.parametrize("keyed", [True, False])
 def test_hits_under_another_adapter_are_said(keyed: bool) -> None:
-    fleet = Fleet({"a": Cache(PLAIN, keyed=keyed)})
+    fleet = Fleet({"a": Cache(PLAIN, keyed=str if keyed else lambda _: "")})
     prompt = Tokens(4)(170)
     hits = [fleet.ask("a", prompt, at, key) for at, key in enumerate(["one", "one", "two", "three", "two"])]
     climbed = ladder([[hit, *[170] * 7] for hit in hits])

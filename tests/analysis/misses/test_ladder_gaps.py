@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from analysis.misses.model import NOT_TOLD, Action
+from cachemodel.alignment import Alignment
 from tests.analysis.misses.build import World, contents, parts
 from tests.analysis.misses.worlds import worlds
 
@@ -70,6 +71,15 @@ def test_what_was_lost_in_a_gap_and_a_clear_behind_it_has_no_cause() -> None:
         gone = World().served("ABX", 0).store("Q", 20).remove("ABX", 20).mark(Action.GAP, 40_000)
         gone.mark(action, 50_000).served("ABC", NOW)
         assert parts(gone.climb()) == {"unknown": 32, "cold": 16}
+
+
+def test_what_is_known_to_be_held_behind_what_usage_shows_was_held_too() -> None:
+    """The gap hides blocks A and B, usage shows them; C was told after it. By units of two blocks C could not be
+    served; by units of one it could, and was not."""
+    for unit, cause in ((32, "unaligned"), (16, "not_loaded")):
+        world = World(alignments={"a": Alignment(unit)}).served("ABC", 0).mark(Action.GAP, 50_000)
+        world.store("ABC", 60_000, begin=2).ask("ABC", NOW, cached=32, more=1)
+        assert parts(world.climb()) == {"actual": 32, cause: 16, "cold": 1}
 
 
 def test_what_follows_a_prompt_from_before_a_gap_may_be_its_output() -> None:

@@ -39,6 +39,15 @@ def test_shared_tokens_of_a_prompt_of_another_server_or_salt_were_not_held_here(
         assert parts(world.climb()) == {"actual": 32, "unknown": 9, "cold": 10}
 
 
+def test_the_first_prompt_of_a_salt_shares_with_no_other_of_its_own() -> None:
+    """The chain that goes on otherwise is not at hand; what it shares before that was never sent under this salt."""
+    world = World().sent("AB", 0).store("AB", 10).served("ABD", NOW, salt=5, split=(2, 9), more=3)
+    assert parts(world.climb()) == {"isolated": 32, "unknown": 9, "cold": 10}
+    same = World().sent("AB", 0, salt=5).store("AB", 10, salt=5)
+    same.served("ABD", NOW, salt=5, found=2, split=(2, 9), more=3)
+    assert parts(same.climb()) == {"actual": 32, "unaligned": 9, "cold": 10}
+
+
 def test_what_speculative_decoding_drops_is_unaligned() -> None:
     world = World(alignments={"a": Alignment(16, 1)}).served("ABCD", 0).ask("ABCD", NOW, more=5)
     assert parts(world.climb()) == {"actual": 48, "unaligned": 16, "cold": 5}
@@ -109,6 +118,8 @@ def test_a_store_of_an_unknown_block_may_have_been_the_one_that_seems_never_stor
     assert parts(world.climb()) == {"actual": 16, "not_loaded": 32}
     world.blind["a", 0] = 110
     assert parts(world.climb()) == {"actual": 16, "unknown": 32}
+    world.blind["a", 0] = 100  # at the moment at which it was sent
+    assert parts(world.climb()) == {"actual": 16, "unknown": 32}
     world.blind["a", 0] = 90
     assert parts(world.climb()) == {"actual": 16, "not_loaded": 32}
 
@@ -152,6 +163,20 @@ LOSSES = (
 def test_each_way_to_lose_what_was_held(loss: Loss) -> None:
     world = loss.lose(World().served("AB", 0)).served("ABC", NOW)
     assert parts(world.climb()) == {loss.name: 32, "cold": 16}
+
+
+@pytest.mark.parametrize(
+    ("near", "cause"), [(-1100, "expiry"), (-900, "capacity"), (900, "capacity"), (1100, "expiry")]
+)
+def test_a_removal_made_room_for_what_was_stored_within_a_second_of_it(near: int, cause: str) -> None:
+    world = World().served("AB", 0).remove("AB", 50_000).store("XYZ", 50_000 + near).served("ABC", NOW)
+    assert parts(world.climb()) == {cause: 32, "cold": 16}
+
+
+def test_a_removal_alone_beside_a_gap_may_have_made_room_for_what_the_gap_hides() -> None:
+    for gap, cause in ((49_500, "unknown"), (47_000, "expiry")):
+        world = World().served("ABX", 0).store("Q", 46_000).mark(Action.GAP, gap).remove("AB", 50_000)
+        assert parts(world.served("ABC", NOW).climb()) == {cause: 32, "cold": 16}
 
 
 @pytest.mark.parametrize(("first", "last"), [*itertools.permutations(LOSSES, 2)], ids=lambda loss: loss.name)

@@ -11,22 +11,18 @@ from clickhouse_connect.driver.client import Client
 from analysis.misses.explain import explain
 from analysis.misses.explain_text import answer
 from analysis.misses.parts import HITS, PARTS
-from analysis.misses.report import build
+from analysis.misses.report import MOST_LINES, OTHERS, build
 from analysis.misses.report_model import CeilingLine, MissLine, MissReport
 from analysis.misses.tables import tables
 from analysis.misses.typical import typical
 from analysis.misses.words import next_steps
 from cachemodel.errors import UserError
-from tests.analysis.misses.build import World
-from tests.analysis.misses.stored_world import insert, moment, put, put_all
+from tests.analysis.misses.build import BLOCK, World
+from tests.analysis.misses.stored_world import insert, keyed, moment, put, put_all
 from tests.conftest import Database
 
 LATER = 100_000
 NOW = datetime(2026, 11, 29, 12, 30, tzinfo=UTC)
-
-
-def keyed(store: Client) -> None:
-    store.command("INSERT INTO request_keys SELECT sipHash64(request_id), toDateTime(time) FROM requests")
 
 
 def counted(store: Client, server: str, *samples: tuple[int, float, float]) -> None:
@@ -169,3 +165,14 @@ def test_next_steps_are_for_what_is_worth_it() -> None:
         "hitmap misses 'phase=ts front'    # the group with most of it",
         "hitmap explain r1    # a prompt typical of it, token by token",
     ]
+
+
+def test_the_smallest_groups_are_told_together(store: Client) -> None:
+    world = World()
+    for number in range(MOST_LINES + 3):
+        world.served(f"{chr(0x100 + number)}A"[: 1 + (number < MOST_LINES)], number * 1000, cached=0)
+    put(store, world)
+    lines = build(store, "", by="word", now=NOW).lines
+    assert len(lines) == MOST_LINES + 1
+    assert (lines[-1].key, lines[-1].requests, lines[-1].prompt) == (OTHERS, 3, 3 * BLOCK)
+    assert sum(line.prompt for line in lines) == (2 * MOST_LINES + 3) * BLOCK

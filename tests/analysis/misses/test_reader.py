@@ -273,3 +273,6 @@ def test_a_request_of_unknown_length_is_left_out(store: Client) -> None:
     )
     reading = read(store, ALL)
     assert (reading.count, reading.unsized, reading.chains.n) == (2, 1, 1)
+    report = build(store, ALL)
+    assert (report.total.requests, report.total.placed, report.total.prompt) == (2, 1, 16)
+    assert "1 requests do not tell how long their prompt is; left out" in report.warnings

@@ -53,6 +53,14 @@ def test_what_is_used_stays() -> None:
         take(memory, [rng.randrange(1000) for _ in range(20)])
 
 
+def test_the_deep_blocks_are_forgotten_first() -> None:
+    memory = ChainMemory(4)
+    prompt = list(range(16))
+    take(memory, prompt)
+    take(memory, [99] * 4)  # room for one
+    assert take(memory, prompt) == Split(3, 0)
+
+
 def test_chains_of_other_block_sizes_are_others() -> None:
     memory = ChainMemory()
     take(memory, [1] * 8, 4)

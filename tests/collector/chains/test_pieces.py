@@ -30,6 +30,14 @@ def test_a_beginning_is_cut_as_the_whole(sent: list[int], data: st.DataObject) -
     assert begun[:-1] == [end for end in ends(sent) if end in begun[:-1]]
 
 
+def test_what_is_never_cut_by_its_content_is_cut_at_the_longest() -> None:
+    """The same token again and again: it cuts everywhere or nowhere."""
+    for token in range(50):
+        sizes = {len(piece) for piece in cut([token] * 4 * LONGEST)}
+        assert sizes in ({SHORTEST}, {LONGEST})
+    assert {len(piece) for piece in cut([0] * 4 * LONGEST)} == {LONGEST}
+
+
 def passage(rng: random.Random, length: int) -> list[int]:
     return [rng.randrange(8000) for _ in range(length)]
 

@@ -73,6 +73,7 @@ def test_lines_without_a_prompt(record: dict[str, Any], reason: str) -> None:
     [
         ({"prompt_logprobs": 0}, "prompt_logprobs"),
         ({"echo": True, "logprobs": 1}, "echo"),
+        ({"echo": True}, ""),
         ({"skip_reading_prefix_cache": True}, "skip_reading_prefix_cache"),
         ({"cache_prompt": False}, "cache_prompt"),
         ({"logprobs": 1, "echo": False, "cache_prompt": True, "prompt_logprobs": None}, ""),

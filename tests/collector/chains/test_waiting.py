@@ -36,6 +36,16 @@ def test_whoever_waits_for_the_longest_gets_the_order(requests: list[tuple[int, 
     assert held.late == 0
 
 
+def test_all_wait_for_as_long_as_the_longest_took() -> None:
+    """One of ten seconds was seen: another such may have been sent before this short one, and still be running."""
+    held = Waiting()
+    held.put(prompt(time=0.0, seconds=10.0), 10.0)
+    assert len(drain(held, 20.0)) == 1
+    held.put(prompt(time=21.0, seconds=1.0), 22.0)
+    assert drain(held, 31.9) == []
+    assert [one.time for one in drain(held, 32.0)] == [21.0]
+
+
 def test_one_that_comes_too_late_is_counted() -> None:
     held = Waiting()
     held.put(prompt(time=5.0, seconds=1.0), 6.0)
