@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from cachemodel.errors import UsageError
@@ -49,6 +49,8 @@ class Selection:
     """A set of requests: its name for people, an SQL condition on `requests` and the condition's parameters.
 
     texts: the text columns and labels that the condition is about, by name; numbers: the columns of numbers.
+    asked: the set as a person would write it to mean the same at any later time. lasting: the condition without its
+    time windows, empty where it is nothing else.
     """
 
     name: str
@@ -56,6 +58,14 @@ class Selection:
     parameters: dict[str, object] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
+    asked: str = ""
+    lasting: str = ""
+
+    def at(self, begin: datetime, end: datetime, prefix: str) -> Selection:
+        """The same requests of another time, [begin, end): its own windows are replaced. prefix: as in parse_set."""
+        window, values = _between(prefix, begin, end)
+        condition = " AND ".join(filter(None, [window, self.lasting]))
+        return replace(self, condition=condition, parameters={**self.parameters, **values})
 
 
 def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, name: str = "") -> Selection:
@@ -65,6 +75,8 @@ def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, n
     between sets. Raises UsageError naming the term that is wrong.
     """
     conditions: list[str] = []
+    lasting: list[str] = []
+    asked: list[str] = []
     parameters: dict[str, object] = {}
     texts: dict[str, None] = {}
     numbers: dict[str, None] = {}
@@ -77,17 +89,28 @@ def parse_set(text: str, *, now: datetime, labels: Sequence[str], prefix: str, n
                 raise UsageError(_unknown(subject, labels) + _cut_short(before))
             condition, values = _comparison(key, subject, operator, value)
             (numbers if subject in NUMBER_COLUMNS else texts)[subject] = None
+            lasting.append(condition)
         elif "/" in term:
             condition, values = _window(key, term, now)
+            term = "/".join(str(values[f"{key}{end}"]).replace(" ", "T") for end in "se")
         else:
             what = f"{term!r} is neither a window like -2h/-1h nor a condition like phase=control"
             raise UsageError(what + _cut_short(before))
         conditions.append(condition)
         parameters |= values
+        asked.append(term)
         before = term
     if not conditions:
         raise UsageError("a set of requests needs at least one term, such as -1h/now or phase=control")
-    return Selection(name or text, " AND ".join(conditions), parameters, tuple(texts), tuple(numbers))
+    return Selection(
+        name or text,
+        " AND ".join(conditions),
+        parameters,
+        tuple(texts),
+        tuple(numbers),
+        ",".join(asked),
+        " AND ".join(lasting),
+    )
 
 
 def around(moment: datetime, window: timedelta, name: str, server: str = "") -> tuple[Selection, Selection]:
@@ -95,9 +118,11 @@ def around(moment: datetime, window: timedelta, name: str, server: str = "") -> 
 
     def half(side: str, start: datetime, end: datetime) -> Selection:
         condition, values = _between(side, start, end)
+        asked, lasting = "/".join(_utc(time).replace(" ", "T") for time in (start, end)), ""
         if server:
-            condition, values = f"{condition} AND server = {{server:String}}", {**values, "server": server}
-        return Selection(f"{side} {name}", condition, values)
+            lasting, values = "server = {server:String}", {**values, "server": server}
+            condition, asked = f"{condition} AND {lasting}", f"{asked},server={server.replace(',', '*')}"
+        return Selection(f"{side} {name}", condition, values, asked=asked, lasting=lasting)
 
     return half("before", moment - window, moment), half("after", moment, moment + window)
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
+from typing import Any
 
 import streamlit as st
 
 from analysis.choices import Choices, RequestLine
 from analysis.misses.report_model import Explanation, MissReport
+from analysis.over_time import Course, Marker
+from analysis.report.metrics import METRICS
+from analysis.report.model import Report
 from dashboard.answers import Answers
+from dashboard.question import QUANTILES, Question
 from dashboard.source import reader
 
 REPORT_S, CHOICES_S = 60, 60
@@ -47,7 +53,6 @@ def miss_report(selection: str, by: str) -> tuple[MissReport, datetime]:
     A long one is worked out beside the page, which says so meanwhile: every word of it is a place at which Streamlit
     lets go of the page when a filter is changed.
     """
-    place = st.empty()
 
     def work() -> tuple[MissReport, datetime]:
         from analysis.misses.report import build
@@ -56,20 +61,60 @@ def miss_report(selection: str, by: str) -> tuple[MissReport, datetime]:
         with reader() as client:
             return build(client, selection, by=by, now=now), now
 
+    waiting = (
+        "Reading requests, their prompts and what the caches held: {} s. Many requests take a while; filters can be "
+        "changed meanwhile."
+    )
+    found: tuple[MissReport, datetime] = _waited(("misses", selection, by), work, waiting)
+    return found
+
+
+def report(question: Question) -> Report:
+    """The comparison that a question asks for, with its attribution; raises UserError."""
+
+    def work() -> Report:
+        from analysis.report.compare import Asked, compare
+
+        asked = Asked(question.metric, QUANTILES[question.quantile])
+        with reader() as client:
+            return compare(client, question.a, question.b, asked)
+
+    waiting = "Comparing, replaying and resampling: {} s. The question can be changed meanwhile."
+    found: Report = _waited(("report", question), work, waiting)
+    return found
+
+
+@st.cache_data(ttl=REPORT_S, max_entries=MOST_KEPT, show_spinner=False)
+def course(metric: str, begin: datetime, end: datetime) -> Course:
+    """The metric over time."""
+    from analysis.over_time import latency
+
+    with reader() as client:
+        return latency(client, METRICS[metric], begin, end)
+
+
+@st.cache_data(ttl=CHOICES_S, show_spinner=False)
+def markers() -> list[Marker]:
+    """Deployments that were marked."""
+    from analysis.over_time import markers as read
+
+    with reader() as client:
+        return read(client)
+
+
+def _waited(key: Hashable, work: Callable[[], Any], words: str) -> Any:
+    """The answer, worked out beside the page; words: shown meanwhile, {} being the seconds gone by."""
+    place = st.empty()
+
     def meanwhile(seconds: float) -> None:
         if seconds >= _SOON_S:
-            place.info(
-                f"Reading requests, their prompts and what the caches held: {seconds:.0f} s. Many requests take a "
-                "while; filters can be changed meanwhile.",
-                icon="spinner",
-            )
+            place.info(words.format(f"{seconds:.0f}"), icon="spinner")
         time.sleep(_LOOK_S)
 
     try:
-        found: tuple[MissReport, datetime] = _answers().get((selection, by), work, meanwhile)
+        return _answers().get(key, work, meanwhile)
     finally:
         place.empty()
-    return found
 
 
 @st.cache_data(ttl=REPORT_S, max_entries=MOST_KEPT, show_spinner=False)

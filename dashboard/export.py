@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import html
 import io
-import json
 from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from analysis.misses.report_model import MissLine, MissReport
+from analysis.misses.report_model import MissLine
 from cachemodel.printable import printable
 from dashboard.colours import PARTS
 
@@ -34,9 +32,14 @@ def to_csv(lines: Sequence[MissLine]) -> str:
     return paper.getvalue()
 
 
-def to_json(report: MissReport) -> str:
-    """The report key by key."""
-    return json.dumps(dataclasses.asdict(report), indent=2, ensure_ascii=False)
+def csv_of_table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows that have the same keys; what is not known is an empty cell."""
+    paper = io.StringIO()
+    writer = csv.writer(paper)
+    writer.writerow(rows[0] if rows else [])
+    for row in rows:
+        writer.writerow(_cell(value) if isinstance(value, str) else value for value in row.values())
+    return paper.getvalue()
 
 
 def to_html(title: str, headline: str, charts: Mapping[str, go.Figure]) -> str:

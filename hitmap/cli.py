@@ -17,11 +17,12 @@ from cachemodel.printable import printable
 
 # name -> help line; a module hitmap/commands/<name>.py stands behind each
 COMMANDS = {
-    "demo": "See it work: a live LLM server loses its prefix cache, and the report says where it shows.",
+    "demo": "See it work: a live LLM server loses its prefix cache, and the report says what caused it.",
     "up": "Run everything in the configuration file: store, collector and every server.",
     "attach": "Watch live LLM servers: what each tells, what it does not, and the flag that opens the rest.",
     "collect": "Receive OpenTelemetry from servers and write it to the store.",
-    "report": "Compare two sets of requests: which layer shows the change in latency?",
+    "report": "Compare two sets of requests: what caused the change in latency, and where it shows?",
+    "gate": "For CI: fail when a cause costs more milliseconds than its budget.",
     "misses": "Why were prompt tokens computed? Causes by server, template, tenant and time.",
     "explain": "One prompt token by token: where each came from, or why it was computed.",
     "sources": "What each server tells, what it does not, and which figures cannot be trusted.",
@@ -44,6 +45,7 @@ EXTRA_OF = {
     "torch": "engine",
     "chdb": "server",
     "clickhouse_connect": "server",
+    "numba": "server",
     "numpy": "server",
     "plotly": "dashboard",
     "pyarrow": "server",
@@ -87,7 +89,8 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong call, 75 store directory taken, 130 interrupted."""
+    """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong call, 3 not decided (gate), 75 store directory taken,
+    130 interrupted."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say comes back as errors
     try:
         sys.exit(cli.main(standalone_mode=False) or 0)  # what ctx.exit said, which click returns here
@@ -100,8 +103,9 @@ def main() -> None:
         click.echo(f"hitmap: {printable(str(error))}", err=True)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        extra = EXTRA_OF.get((error.name or "").partition(".")[0])
+        package = (error.name or "").partition(".")[0]
+        extra = EXTRA_OF.get(package)
         if extra is None:
             raise
-        click.echo(f"hitmap: this command needs {error.name}: pip install 'hitmap[{extra}]'", err=True)
+        click.echo(f"hitmap: this command needs {package}: pip install 'hitmap[{extra}]'", err=True)
         sys.exit(1)

@@ -112,16 +112,18 @@ class Side:
 
 def build(
     metric: Metric,
-    q: float,
+    q: float | None,
     names: tuple[str, str],
     sets: tuple[Requests, Requests],
     counters: list[CounterLine],
     asked: str,
+    windows: tuple[str, str] = ("", ""),
     seed: int = 0,
 ) -> Report:
     """Compare the second set with the first; raises TooFew when one has too few requests with the metric.
 
-    asked: the options that asked for this, for the commands the report proposes.
+    q: None takes the mean apart. asked: the options that asked for this, for the commands the report proposes; windows:
+    the two sets with times that stay.
     """
     for name, requests in zip(names, sets, strict=True):
         if (n := int(np.isfinite(requests.totals).sum())) < FEWEST:
@@ -132,7 +134,7 @@ def build(
             )
     told = [_told(requests) for requests in sets]
     shared = np.flatnonzero(told[0] & told[1]).tolist()
-    qs = sorted({*QUANTILES, q})
+    qs = sorted({*QUANTILES, *([] if q is None else [q])})
     rng, count = np.random.default_rng(seed), min(resamples(r.n) for r in sets)
     left, right = (Side(requests, shared, qs, rng, count) for requests in sets)
     labels = ["mean", *(f"P{100 * p:g}" for p in qs)]
@@ -140,10 +142,10 @@ def build(
         _compare(label, left.total(row), right.total(row), metric.provenance)
         for row, label in enumerate(labels)
     ]
-    row = 1 + qs.index(q)
+    row = 0 if q is None else 1 + qs.index(q)
     layers = _layers([metric.layers[i].name for i in shared], row, left, right) if metric.layers else []
     tokens, workload = _tokens(left, right), _workload(left, right)
-    lines = (_set_line(names[0], left), _set_line(names[1], right))
+    lines = (_set_line(names[0], windows[0], left), _set_line(names[1], windows[1], right))
     alone = [(metric.layers[i].name, names[int(told[1][i])]) for i in np.flatnonzero(told[0] != told[1])]
     return Report(
         metric=metric.name,
@@ -232,8 +234,8 @@ def _workload(left: Side, right: Side) -> list[Comparison]:
     return lines
 
 
-def _set_line(name: str, side: Side) -> SetLine:
+def _set_line(name: str, asked: str, side: Side) -> SetLine:
     r = side.requests
     begin, end = (t.isoformat(timespec="milliseconds") + "Z" for t in (r.begin, r.end))
     unknown = int(r.n - side.known_tokens("cached_tokens").sum())
-    return SetLine(name, r.n, r.sampled, begin, end, r.servers, unknown, r.n - side.n)
+    return SetLine(name, r.n, r.sampled, begin, end, r.servers, unknown, r.n - side.n, asked)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from analysis.report.model import Provenance
 from cachemodel.layers import SERVING_LAYERS, Layer
+
+if TYPE_CHECKING:
+    from analysis.report.model import Provenance
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from analysis.attribution.model import Attribution
+
+SCHEMA = 1
+"""Of a report as JSON: grows when a key goes or changes its meaning, not when one is added."""
 Provenance = Literal["measured", "derived"]
 
 
@@ -75,7 +79,8 @@ class CounterLine:
 @dataclass(frozen=True, slots=True)
 class SetLine:
     """One of the two sets. n: requests read, one in `sampled` of those that match. begin and end: ISO times, UTC.
-    cached_unknown: requests of which nothing tells cached tokens. untimed: those without the metric."""
+    cached_unknown: requests of which nothing tells cached tokens. untimed: those without the metric. asked: the set as
+    --a and --b take it, with times that stay."""
 
     name: str
     n: int
@@ -85,17 +90,21 @@ class SetLine:
     servers: list[str]
     cached_unknown: int
     untimed: int
+    asked: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Two sets of requests compared by one metric at one quantile. workload: mean tokens of a request."""
+    """Two sets of requests compared by one metric at one quantile, None for the mean. workload: mean tokens of a
+    request. attribution: what caused the change; None where nobody asked."""
 
+    schema: int = SCHEMA
     metric: str
-    quantile: float
+    quantile: float | None
     a: SetLine
     b: SetLine
     answer: str
+    attribution: Attribution | None = None
     quantiles: list[Comparison]
     layers: list[LayerLine]
     tokens: list[TokenLine]
@@ -104,7 +113,7 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     next_steps: list[str] = field(default_factory=list)
     method: str = (
-        "Harrell-Davis quantiles; 95% intervals by circular block bootstrap, percentiles. Where it shows: the exact"
-        " split of the quantile over the layers. It says where the requests around the quantile spend their time, not"
-        " what caused the change."
+        "Harrell-Davis quantiles; 95% intervals of A, B and the change by circular block bootstrap, percentiles, in"
+        " blocks of requests that resemble their neighbours. What a quantile is made of: its exact split over the"
+        " layers; it says where the requests around the quantile spend their time, not what caused the change."
     )

@@ -1,11 +1,12 @@
-"""The report's tables as rows of text, the same for the terminal and for Markdown."""
+"""Comparisons as rows of text, the same for the terminal, for Markdown and for a page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from analysis.numbers import quantile_name
 from analysis.report.model import Comparison, Estimate, Report
 
 
@@ -26,31 +27,45 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """strong: rows whose change is clear."""
+    """strong: rows whose change is clear. notes: sentences below it; without rows they are all there is to say."""
 
     title: str
     columns: list[Column]
     rows: list[list[str]]
     strong: list[bool]
+    notes: list[str] = field(default_factory=list)
 
 
-def tables(report: Report) -> Iterator[TextTable]:
-    """In the order a reader needs them."""
-    yield _compared(f"{report.metric}, ms", [(_marked(c.name, c), c) for c in report.quantiles], _number)
+def composition(report: Report) -> Iterator[TextTable]:
+    """The chosen quantile split over the layers."""
     if report.layers:
-        label = f"P{100 * report.quantile:g}"
-        parts = [(_marked(line.layer, line.part), line.part) for line in report.layers]
-        yield _compared(f"Where it shows: what {label} is made of, ms", parts, _number)
-        means = [(_marked(line.layer, line.mean), line.mean) for line in report.layers]
-        yield _compared("Mean of each layer, ms", means, _number)
+        parts = [(_marked(line.layer, line.part), line.part) for line in report.layers if _any(line.mean)]
+        yield _compared(f"What {quantile_name(report.quantile)} is made of, ms", parts, _number)
+
+
+def load(report: Report) -> Iterator[TextTable]:
+    """Where prompt tokens came from, and how large requests are."""
     if report.tokens:
-        shares = [(_marked(t.source, t.share), t.share) for t in report.tokens]
-        totals = [[f"{t.tokens_a:,}", f"{t.tokens_b:,}"] for t in report.tokens]
+        told = [t for t in report.tokens if _any(t.share)]
+        shares = [(_marked(t.source, t.share), t.share) for t in told]
+        totals = [[f"{t.tokens_a:,}", f"{t.tokens_b:,}"] for t in told]
         extra = [Column("tokens A"), Column("tokens B")]
         yield _compared("Prompt tokens by source, % of the prompt", shares, _percent, extra, totals)
     if report.workload:
         loads = [(c.name, c) for c in report.workload]
         yield _compared("Tokens of a request, mean", loads, _number)
+
+
+def figures(report: Report) -> Iterator[TextTable]:
+    """Every quantile, and the mean of each layer."""
+    yield _compared(f"{report.metric}, ms", [(_marked(c.name, c), c) for c in report.quantiles], _number)
+    if report.layers and report.quantile is not None:
+        means = [(_marked(line.layer, line.mean), line.mean) for line in report.layers if _any(line.mean)]
+        yield _compared("Mean of each layer, ms", means, _number)
+
+
+def counters(report: Report) -> Iterator[TextTable]:
+    """What the servers counted meanwhile."""
     if report.counters:
         columns = [
             Column("server", number=False),
@@ -60,6 +75,11 @@ def tables(report: Report) -> Iterator[TextTable]:
         cells = [[c.server, c.metric, c.labels, _count(c.a), _count(c.b)] for c in report.counters]
         title = "Server counters while these requests ran, others included"
         yield TextTable(title, [*columns, Column("A"), Column("B")], cells, [False] * len(cells))
+
+
+def _any(c: Comparison) -> bool:
+    """Whether there is anything: a tier that served nothing in either set is not worth a row."""
+    return c.a.value != 0 or c.b.value != 0
 
 
 def _compared(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from analysis.bootstrap import FEWEST_BEYOND, supports
+from analysis.numbers import ms, quantile_name, signed
 from analysis.report.metrics import Metric
 from analysis.report.model import Comparison, LayerLine, SetLine, TokenLine
 from cachemodel.layers import TokenSource
@@ -15,25 +17,30 @@ _MUCH = 0.05  # relative change of the load that is worth a word
 def answer(meaning: str, chosen: Comparison, layers: Sequence[LayerLine], tokens: Sequence[TokenLine]) -> str:
     """What a person wants to know first, in plain words, with the numbers that carry it."""
     a, b, change = chosen.a, chosen.b, chosen.change
-    ends = f"from {_ms(a.value)} (n = {a.n:,}) to {_ms(b.value)} (n = {b.n:,})"
+    ends = f"from {ms(a.value)} (n = {a.n:,}) to {ms(b.value)} (n = {b.n:,})"
     if change.low is None:
-        text = f"{chosen.name} {meaning} went {ends}: {_signed(change.value)}, of too few requests for an interval."
+        text = f"{chosen.name} {meaning} went {ends}: {signed(change.value)}, of too few requests for an interval."
     elif not chosen.clear:
         text = f"No clear change: {chosen.name} {meaning} went {ends}; {_interval(chosen)}."
     else:
         verb = "rose" if change.value > 0 else "fell"
-        text = f"{chosen.name} {meaning} {verb} {ends}: {_signed(change.value)}, {_interval(chosen)}."
+        text = f"{chosen.name} {meaning} {verb} {ends}: {signed(change.value)}, {_interval(chosen)}."
         text += _where(change.value, layers)
+    return text[0].upper() + text[1:] + cached_share(tokens)
+
+
+def cached_share(tokens: Sequence[TokenLine]) -> str:
+    """How the share of cached tokens went; empty where nothing tells."""
     if cached := next((t for t in tokens if t.source == TokenSource.CACHED), None):
         share = cached.share
         how = "stayed near level, going" if share.change.low is not None and not share.clear else "went"
-        text += f" Cached prompt tokens {how} from {share.a.value:.1%} to {share.b.value:.1%}."
-    return text
+        return f" Cached prompt tokens {how} from {share.a.value:.1%} to {share.b.value:.1%}."
+    return ""
 
 
 def warnings(
     sets: Sequence[SetLine],
-    q: float,
+    q: float | None,
     layers: Sequence[LayerLine],
     alone: Sequence[tuple[str, str]],
     workload: Sequence[Comparison],
@@ -66,6 +73,11 @@ def next_steps(metric: Metric, sets: Sequence[SetLine], asked: str) -> list[str]
     """Commands worth running after this one."""
     other = "ttft" if metric.name == "e2e" else "e2e"
     steps = [f"hitmap report {asked} --metric {other}"]
+    if sets[1].asked:
+        steps += [
+            f"hitmap misses {shlex.quote(sets[1].asked)} --by template    # why prompt tokens of B were computed",
+            f"hitmap gate --budget total=20ms {asked}    # the same in CI: exit code 1 when it costs more",
+        ]
     if any(s.cached_unknown == s.n for s in sets):
         steps.append("hitmap attach URL --check    # which flag makes the server tell cached tokens")
     steps.append(
@@ -80,26 +92,28 @@ def _where(change: float, layers: Sequence[LayerLine]) -> str:
     along = [x for x in layers if x.part.clear and x.part.change.value * change > 0]
     if along:
         largest = sorted(along, key=lambda x: -abs(x.part.change.value))[:3]
-        parts = ", ".join(f"{x.layer} {_signed(x.part.change.value)}" for x in largest)
+        parts = ", ".join(f"{x.layer} {signed(x.part.change.value)}" for x in largest)
         return f" Where it shows: {parts}."
     return " No layer alone shows it clearly." if layers else ""
 
 
-def _of_set(s: SetLine, q: float) -> list[str]:
+def _of_set(s: SetLine, q: float | None) -> list[str]:
     found = []
     timed = s.n - s.untimed
     if s.sampled > 1:
         found.append(
             f"{s.name}: one in {s.sampled} requests was read, chosen by a hash of their id; totals are of those"
         )
+    what = quantile_name(q)
+    q = 0.5 if q is None else q
     if not supports(timed, q):
         found.append(
-            f"{s.name}: {timed} requests leave fewer than {FEWEST_BEYOND} beyond P{100 * q:g}: no interval;"
+            f"{s.name}: {timed} requests leave fewer than {FEWEST_BEYOND} beyond {what}: no interval;"
             " take the figure as an anecdote"
         )
     elif timed * min(q, 1 - q) < 2 * FEWEST_BEYOND:
         found.append(
-            f"{s.name}: {timed} requests leave about {timed * min(q, 1 - q):.0f} beyond P{100 * q:g};"
+            f"{s.name}: {timed} requests leave about {timed * min(q, 1 - q):.0f} beyond {what};"
             " take the interval more seriously than the figure"
         )
     if s.cached_unknown == s.n:
@@ -119,15 +133,4 @@ def _of_set(s: SetLine, q: float) -> list[str]:
 
 
 def _interval(c: Comparison) -> str:
-    return f"95% interval {_signed(c.change.low)} to {_signed(c.change.high)}"
-
-
-def _ms(value: float) -> str:
-    return f"{value:z,.0f} ms" if abs(value) >= 100 else f"{value:z,.1f} ms"
-
-
-def _signed(value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    text = f"{value:+z,.0f}" if abs(value) >= 100 else f"{value:+z,.1f}"
-    return ("0.0" if text == "+0.0" else text) + " ms"  # what rounds to nothing went neither up nor down
+    return f"95% interval {signed(c.change.low)} to {signed(c.change.high)}"

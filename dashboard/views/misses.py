@@ -9,11 +9,12 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from analysis.misses.report_model import MissReport
+from analysis.report.json import to_json
 from analysis.selection import parse_time
 from cachemodel.errors import UserError
 from dashboard import data, words
 from dashboard.charts import misses as charts
-from dashboard.export import to_csv, to_html, to_json
+from dashboard.export import to_csv, to_html
 from dashboard.filter_bar import bar, set_filters, widget
 from dashboard.filters import UNITS, Filters
 from dashboard.text import plain

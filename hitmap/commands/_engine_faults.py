@@ -25,15 +25,18 @@ class On(NamedTuple):
     spec: str
 
 
-def ask(method: str, url: str, token: str | None, spec: str | None = None) -> list[On]:
-    """The faults that are on afterwards. POST switches `spec` on, DELETE all off, GET none.
+def ask(
+    method: str, url: str, token: str | None, spec: str | None = None, *, fault: int | None = None
+) -> list[On]:
+    """The faults that are on afterwards. POST switches `spec` on, DELETE `fault` off (or all), GET none.
 
     Raises UsageError where the engine refuses the specification, UserError where no engine answers.
     """
     body = None if spec is None else spec.encode(errors="replace")
     headers = {"content-type": "text/plain", **({"authorization": f"Bearer {token}"} if token else {})}
+    path = _PATH if fault is None else f"{_PATH}?id={fault}"
     try:
-        request = urllib.request.Request(url + _PATH, body, headers, method=method)  # noqa: S310 - http, as server_url
+        request = urllib.request.Request(url + path, body, headers, method=method)  # noqa: S310 - http, as server_url
         with urllib.request.build_opener(_Direct).open(request, timeout=_TIMEOUT_S) as answer:
             told = json.loads(answer.read(_ANSWER_BYTES))
     except urllib.error.HTTPError as error:

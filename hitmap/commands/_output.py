@@ -1,37 +1,65 @@
-"""How a report leaves: on the terminal, as Markdown or as JSON, or into a file."""
+"""How a report leaves: on the terminal, as Markdown, JSON or, some of them, HTML; or into a file."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from cachemodel.errors import UserError
+from cachemodel.errors import UsageError, UserError
 
-_FORMAT_OF = {".md": "markdown", ".json": "json"}
+_FORMAT_OF = {".md": "markdown", ".json": "json", ".html": "html", ".htm": "html", ".txt": "text"}
+FORMATS = ("text", "markdown", "json")
 Decorated = Callable[..., Any]
 
 
-def output_options(function: Decorated) -> Decorated:
+def output_options(function: Decorated, formats: Sequence[str] = FORMATS) -> Decorated:
     """Adds `--format`, `--json` and `--output` as the arguments `output`, `as_json` and `file`."""
+
+    def checked(ctx: click.Context, _: click.Parameter, file: Path | None) -> Path | None:
+        """Raises UsageError where the file's name asks for what there is not."""
+        told = ctx.params.get("output"), bool(ctx.params.get("as_json"))
+        if file and format_of(*told, file) not in formats:
+            better = file.with_suffix(".md")
+            raise UsageError(f"there is no HTML of this: write -o {better}, or say --format")
+        return file
+
     for option in (
         click.option(
-            "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file."
+            "-o",
+            "--output",
+            "file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            callback=checked,
+            help="Write to a file.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
+        click.option("--json", "as_json", is_flag=True, is_eager=True, help="The same as --format json."),
         click.option(
             "--format",
             "output",
-            type=click.Choice(["text", "markdown", "json"]),
+            type=click.Choice(formats),
+            is_eager=True,  # before the name of the file, which says less
             help="Default: text, or what the file's name says.",
         ),
     ):
         function = option(function)
     return function
+
+
+def page_options(function: Decorated) -> Decorated:
+    """The same for a report that is also a page: `to_html` of `emit`."""
+    return output_options(function, [*FORMATS, "html"])
+
+
+def format_of(output: str | None, as_json: bool, file: Path | None) -> str:
+    """The format asked for by option or by the file's name."""
+    if as_json or output:
+        return "json" if as_json else output or "text"
+    return _FORMAT_OF.get(file.suffix.lower() if file else "", "text")
 
 
 def emit(
@@ -42,12 +70,13 @@ def emit(
     *,
     to_terminal: Callable[[Any, Console], None],
     to_markdown: Callable[[Any], str],
+    to_html: Callable[[Any], str] | None = None,
 ) -> None:
     """Write a report as asked for; raises UserError where the file cannot be written."""
     from analysis.report.json import to_json
     from analysis.report.paper import PAGE_WIDTH
 
-    output = "json" if as_json else output or _FORMAT_OF.get(file.suffix if file else "", "text")
+    output = format_of(output, as_json, file)
     if output == "text" and not file:
         to_terminal(report, Console(highlight=False))
         return
@@ -55,6 +84,8 @@ def emit(
         paper = io.StringIO()
         to_terminal(report, Console(file=paper, width=PAGE_WIDTH, highlight=False))
         rendered = paper.getvalue()
+    elif output == "html" and to_html:
+        rendered = to_html(report)
     else:
         rendered = to_json(report) + "\n" if output == "json" else to_markdown(report)
     if not file:

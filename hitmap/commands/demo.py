@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cachemodel.errors import UserError
+from hitmap.commands._compare import progress
 
 if TYPE_CHECKING:
     from analysis.report.model import Report
@@ -69,15 +70,16 @@ RECORDED = Story(
 def command(
     seconds: float, recorded: bool, capture: Path | None, speed: float, keep: Path | None, as_json: bool
 ) -> None:
-    """See it work: a live LLM server loses its prefix cache, and the report says where that shows.
+    """See it work: a live LLM server loses its prefix cache, and the report says what caused that and where it shows.
 
     Starts the embedded store, the collector and the reference engine, each a process or a thread of its own that only
     sockets connect; attaches to the engine; and sends it the same requests at the same times twice, the second time
     with the time of day at the top of the system prompt. The report compares the two.
     """
+    from analysis.misses.report import build as misses
     from analysis.report import json as as_data
-    from analysis.report.compare import compare
-    from analysis.report.text import to_terminal
+    from analysis.report.compare import Asked, compare
+    from analysis.report.text import print_steps, to_terminal
     from hitmap.commands._detection_view import table
     from store.client import connect
 
@@ -102,7 +104,10 @@ def command(
             for line in table(result.server, result.detection):
                 console.print(Text(line), soft_wrap=True)
             console.print()
-            report = compare(connect(result.dsn), story.a, story.b)
+            client = connect(result.dsn)
+            with progress() as tell:
+                report = compare(client, story.a, story.b, Asked(past=False, progress=tell))
+            why = misses(client, story.b).answer
             remarks = result.remarks
     finally:
         if not keep:
@@ -115,7 +120,10 @@ def command(
     for remark in remarks:
         console.print(remark, soft_wrap=True)
     console.print()
-    to_terminal(report, console)
+    to_terminal(dataclasses.replace(report, next_steps=[]), console)
+    console.print(f"\n{report.answer}", style="bold", markup=False)
+    console.print(f"Of B: {why}", markup=False)
+    print_steps(report.next_steps, console)
 
 
 def _played(capture: Path, home: Path, speed: float, console: Console) -> AbstractContextManager[Watched]:
@@ -139,8 +147,16 @@ def _with_steps(report: Report, keep: Path | None) -> Report:
     program = "hitmap" if shutil.which("hitmap") else shlex.quote(sys.argv[0])
     if keep:
         home_is = f"HITMAP_HOME={shlex.quote(str(keep))}"
-        steps = [f"{home_is} {step.replace('hitmap', program, 1)}" for step in report.next_steps]
+        more = [
+            "hitmap explain ID    # one prompt token by token",
+            "hitmap dashboard    # the same in a browser",
+        ]
+        steps = [f"{home_is} {step.replace('hitmap', program, 1)}" for step in [*report.next_steps, *more]]
     else:
         steps = [f"{program} demo --keep demo    # keeps the store, for questions of your own"]
+        steps.append(
+            f"{program} misses --help; {program} explain --help; {program} gate --help    # what to ask it"
+        )
+        steps.append(f"HITMAP_HOME=demo {program} dashboard    # the same in a browser")
     steps.append(f"{program} attach http://127.0.0.1:8000 --check    # your server")
     return dataclasses.replace(report, next_steps=steps)

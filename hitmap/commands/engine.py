@@ -17,6 +17,7 @@ from cachemodel.errors import UsageError
 from cachemodel.printable import printable
 from engine.config import EngineConfig
 from hitmap.commands._engine_faults import ask
+from hitmap.commands._engine_perturb import perturb
 
 if TYPE_CHECKING:
     from engine.serve import EngineServer
@@ -85,8 +86,12 @@ def command() -> None:
       hitmap engine serve                                     OpenAI-compatible HTTP and gRPC on loopback
       hitmap attach http://127.0.0.1:8000                     watch it, in another terminal
       hitmap engine inject URL layer=host,delay_ms=5          break something while it runs
+      hitmap engine perturb URL                               how much a quantile moves when a layer gets slower
       hitmap engine bench                                     what this machine does
     """
+
+
+command.add_command(perturb)
 
 
 @command.command()

@@ -34,6 +34,8 @@ MIN_RATE, MAX_RATE = 1.0, 6.0
 # serves that rate easily with its cache, and just so, or not quite, without.
 CONCURRENCY = 1.5
 OVERLOADED = 1.25
+# A cause is told by a twin of the server, which takes a hundred requests a period; a slow machine gets some time more.
+ENOUGH, LONGER = 120, 1.5
 
 
 class Period(NamedTuple):
@@ -54,7 +56,8 @@ AFTER = Period("after", "first", 2, "after: the time of day at the top of each s
 
 @contextmanager
 def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
-    """Run the engine, watch it and load it for `seconds` before and after the change, into a store below `home`.
+    """Run the engine, watch it and load it for `seconds` before and after the change, or somewhat longer where that
+    makes too few requests, into a store below `home`.
 
     Everything it starts ends with the context. Raises UserError.
     """
@@ -70,9 +73,12 @@ def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
             )
             stored = Stored(lambda: connect(ground.dsn))
             with Attachment(detection, options, ground.pipeline.sink, stored, hasher=ground.hasher):
-                with _Load(serving.url, log, PROBE_S + WARM_UP_S + 2 * seconds, console) as load:
+                with _Load(serving.url, log, console) as load:
+                    load.expect(PROBE_S + WARM_UP_S + 2 * seconds)
                     probed = load.send(PROBE, PROBE_S, PROBE_RATE)
                     rate = _rate(probed)
+                    seconds = min(LONGER * seconds, max(seconds, ENOUGH / rate))
+                    load.expect(PROBE_S + WARM_UP_S + 2 * seconds)
                     warmed = load.send(WARM_UP, WARM_UP_S, rate)
                     load.send(BEFORE, seconds, rate)
                     after = load.send(AFTER, seconds, rate)
@@ -105,10 +111,10 @@ def _remarks(
 class _Load:
     """Sends periods of load and shows how it goes: a bar on a terminal, else a line a period."""
 
-    def __init__(self, url: str, log: Path, seconds: float, console: Console) -> None:
+    def __init__(self, url: str, log: Path, console: Console) -> None:
         self._url, self._log, self._console = url, log, console
         self._bar = Progress(console=console, transient=True)
-        self._task = self._bar.add_task("", total=seconds)
+        self._task = self._bar.add_task("", total=None)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -117,6 +123,10 @@ class _Load:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+    def expect(self, seconds: float) -> None:
+        """How long all of it takes."""
+        self._bar.update(self._task, total=seconds)
 
     def send(self, period: Period, seconds: float, rate: float) -> Summary:
         """Send a period's requests and wait for their answers. Raises UserError where there is none."""

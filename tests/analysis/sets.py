@@ -35,6 +35,6 @@ def requests(n: int, seed: int, prefill: float, cached: float, metric: str = "tt
 
 
 def compared(
-    a: Requests, b: Requests, metric: str = "ttft", q: float = 0.5, names: tuple[str, str] = ("a", "b")
+    a: Requests, b: Requests, metric: str = "ttft", q: float | None = 0.5, names: tuple[str, str] = ("a", "b")
 ) -> Report:
     return build(METRICS[metric], q, names, (a, b), [], f"--a {names[0]} --b {names[1]}")

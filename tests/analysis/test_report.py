@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from analysis.attribution.model import Verdict, View
+from analysis.attribution.words import headline
 from analysis.report.json import to_json
 from analysis.report.metrics import METRICS
-from analysis.report.model import Comparison, Report
+from analysis.report.model import SCHEMA, Comparison, Report
 from analysis.report.text import to_markdown, to_terminal
 from cachemodel.errors import UserError
+from tests.analysis.attributions import CAUSED, NO_PLACEBO, SHOWS, attributed, made, refused, share, view
 from tests.analysis.sets import compared, requests
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -179,7 +182,8 @@ def test_too_few_requests_are_an_error() -> None:
 
 def test_json_has_no_nan_and_stable_keys(report: Report) -> None:
     data = json.loads(to_json(report), parse_constant=lambda name: pytest.fail(name))
-    assert list(data)[:5] == ["metric", "quantile", "a", "b", "answer"]
+    assert list(data)[:6] == ["schema", "metric", "quantile", "a", "b", "answer"]
+    assert data["schema"] == SCHEMA
     assert data["layers"][0]["part"]["change"].keys() == {"value", "low", "high", "n"}
 
 
@@ -202,7 +206,7 @@ def test_no_figure_is_cut_where_there_is_little_room(width: int, report: Report)
     assert max(len(line) for line in figures.splitlines()) <= width
     assert [line.strip() for line in commands.splitlines()] == report.next_steps, "whole, to be copied"
     a = report.quantiles[0].a
-    assert (f"{a.low:.1f} to {a.high:.1f}" in shown) == (width > 105)
+    assert (f"{a.low:.1f} to {a.high:.1f}" in shown) == (width >= 80)
 
 
 def terminal(report: Report, width: int) -> str:
@@ -211,13 +215,65 @@ def terminal(report: Report, width: int) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-@pytest.mark.parametrize("name", ["report.txt", "report.md"])
-def test_what_people_see(name: str, report: Report) -> None:
-    """Snapshots: look at the file in the diff when this fails, and commit it when it reads better."""
-    shown = to_markdown(report) if name.endswith("md") else terminal(report, 110)
+def snapshot(name: str, shown: str) -> None:
+    """Look at the file in the diff when this fails, and commit it when it reads better."""
     file = SNAPSHOTS / name
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
         file.write_text(shown)
         pytest.fail(f"{file} was written; look at it and commit it")
     assert shown == file.read_text()
+
+
+@pytest.mark.parametrize("name", ["report.txt", "report.md"])
+def test_what_people_see(name: str, report: Report) -> None:
+    snapshot(name, to_markdown(report) if name.endswith("md") else terminal(report, 110))
+
+
+@pytest.mark.parametrize("name", ["attributed.txt", "attributed.md"])
+def test_what_people_see_of_causes(name: str, report: Report) -> None:
+    found = attributed(report, made())
+    snapshot(name, to_markdown(found) if name.endswith("md") else terminal(found, 110))
+
+
+def test_the_mean_is_taken_apart_as_a_quantile_is() -> None:
+    a, b = requests(60, 1, 30, 0.7), requests(200, 2, 90, 0.1)
+    found = compared(a, b, q=None)
+    assert found.answer.startswith("Mean time to first token rose from")
+    for pick in ("a", "b", "change"):
+        parts = math.fsum(getattr(line.part, pick).value for line in found.layers)
+        assert parts == pytest.approx(getattr(found.quantiles[0], pick).value, abs=1e-6)
+    assert "What the mean is made of, ms" in terminal(found, 110)
+    assert not any("beyond" in warning for warning in found.warnings)
+
+
+def test_a_view_that_was_refused_says_why_and_the_rest_stands(report: Report) -> None:
+    none = refused("caused", "the server tells no layers: hitmap attach URL --check")
+    shown = " ".join(terminal(attributed(report, made(none, placebo=NO_PLACEBO)), 110).split())
+    why = "the server tells no layers: hitmap attach URL --check"
+    assert f"What caused it cannot be told ({why}); it shows up as decode 178 ± 20" in shown
+    assert "What caused it: change of P50, ms the server tells no layers: hitmap attach URL --check" in shown
+    assert "False blame on your fleet: not known; 12 windows of 30 s before A are needed" in shown
+
+
+def test_headlines_say_no_more_than_is_known() -> None:
+    noise = [share("changed", 9.0, 14.0, Verdict.NOISE)]
+    near = [share("changed", 19.0, 14.0, Verdict.UNDECIDED), *noise]
+    ends = ((400.0, 900), (409.0, 800))
+
+    def said(caused: View, shows: View = SHOWS) -> str:
+        return headline("P50 time", ends, caused, shows, NO_PLACEBO)
+
+    told = said(view("caused", noise), view("shows", noise))
+    assert told == (
+        "No clear change: P50 time went from 400 ms (n = 900) to 409 ms (n = 800); 95% interval -21.0 ms to +39.0 ms."
+        " No cause is past the gate."
+    )
+    assert "shows up" not in said(view("caused", noise, half=300.0))
+    assert "shows up" in said(CAUSED)
+    assert "shows up" not in said(CAUSED, view("shows", [share("queue", 20.0, 4.0, Verdict.NAMED)], 90.0))
+    assert "because" not in said(view("caused", near, 30.0))
+    assert "No cause is past the gate; nearest is changed, 19.0 ± 14.0 ms" in said(view("caused", near, 30.0))
+    assert "of too few requests for an interval" in said(
+        view("caused", noise, half=None), refused("shows", "few")
+    )

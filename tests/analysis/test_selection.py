@@ -118,3 +118,25 @@ def test_values_are_only_ever_values(value: str, db: Database) -> None:
         f"SELECT request_id FROM requests WHERE {found.condition}", parameters=found.parameters
     )
     assert [r[0] for r in ids.result_rows] == (["r1", "r2"] if value == "*" else ["r1"])
+
+
+def test_a_set_can_be_asked_again_and_at_another_time() -> None:
+    now = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    chosen = parse_set(" -2h/-1h , phase=a*", now=now, labels=["phase"], prefix="a")
+    assert chosen.asked == "2026-11-29T10:00:00.000000/2026-11-29T11:00:00.000000,phase=a*"
+    again = parse_set(chosen.asked, now=now + timedelta(days=9), labels=["phase"], prefix="a")
+    assert (again.condition, again.parameters) == (chosen.condition, chosen.parameters)
+    before = chosen.at(now - timedelta(days=2), now - timedelta(days=1), "past")
+    assert chosen.lasting in before.condition
+    assert chosen.lasting == "(labels[{a1n:String}] LIKE {a1:String})"
+    assert "{as:" not in before.condition
+    assert before.parameters["pasts"] == "2026-11-27 12:00:00.000000"
+    always = parse_set("-2h/-1h", now=now, labels=[], prefix="a").at(now, now + timedelta(hours=1), "past")
+    assert always.condition.count("time") == 2
+
+
+def test_a_deployment_can_be_asked_again() -> None:
+    moment = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    before, _ = around(moment, timedelta(hours=1), "v42", "vllm,a")
+    assert before.asked == "2026-11-29T11:00:00.000000/2026-11-29T12:00:00.000000,server=vllm*a"
+    assert before.lasting == "server = {server:String}"

@@ -33,7 +33,17 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 SCREEN = {"viewport": {"width": 1280, "height": 900}}
 WAIT_MS = 60_000  # a busy machine is slow; nothing here is timed
 NO_PAGE = "The page that you have requested does not seem to exist."
-COLUMNS = ["time", "server", "model", "request_id", "span_id", "prompt_tokens", "cached_tokens", "labels"]
+COLUMNS = [
+    "time",
+    "server",
+    "model",
+    "request_id",
+    "span_id",
+    "prompt_tokens",
+    "cached_tokens",
+    "labels",
+    "ttft_us",
+]
 
 
 @dataclass
@@ -76,7 +86,17 @@ def filled(store_server: Embedded) -> Iterator[Database]:
     client = connect(dsn)
     migrate(client)
     rows = [
-        [START + timedelta(seconds=i), server, "m", name, i + 1, 410, cached, {"phase": phase}]
+        [
+            START + timedelta(seconds=i),
+            server,
+            "m",
+            name,
+            i + 1,
+            410,
+            cached,
+            {"phase": phase},
+            1000 * (i + 1),
+        ]
         for i, (server, name, cached, phase) in enumerate(
             [("vllm-a", "r1", 320, "warm"), ("vllm-a", "r2", 0, "a,b"), (HOSTILE, HOSTILE, None, HOSTILE)]
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from analysis.misses.report_model import (
@@ -19,8 +20,12 @@ from analysis.misses.report_model import (
     MissReport,
     TokenRun,
 )
+from analysis.report.model import Report
 from analysis.selection import parse_set
 from cachemodel.errors import UserError
+from tests.analysis.attributions import attributed, refused
+from tests.analysis.attributions import made as made_attribution
+from tests.analysis.sets import compared, requests
 
 START = datetime(2026, 11, 29, 12, tzinfo=UTC)
 HOSTILE = "<script>window.hit=1</script> **bold** [x](javascript:1) :smile: $e^1$ www.example.com"
@@ -105,11 +110,37 @@ def explain(client: object, request_id: str, server: str = "") -> Explanation:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Asked:
+    """As analysis.report.compare.Asked, as far as a page asks."""
+
+    metric: str = "ttft"
+    quantile: float | None = 0.5
+
+
+def compare(client: object, a: str, b: str, asked: Asked) -> Report:
+    """As analysis.report.compare.compare: what caused it is not told of `server=vllm-a`."""
+    if "nothing" in a + b:
+        raise UserError("no request matches <b>nothing</b>")
+    sides = requests(600, 1, 30, 0.75, asked.metric), requests(700, 2, 110, 0.0, asked.metric)
+    report = compared(*sides, asked.metric, asked.quantile, (a, b))
+    found = made_attribution()
+    if "server=vllm-a" in a:
+        found = made_attribution(refused("caused", f"the layers of {HOSTILE} are not told"))
+    return attributed(report, found)
+
+
 def _install() -> None:
-    for name, function in (("report", build), ("explain", explain)):
-        module = types.ModuleType(f"analysis.misses.{name}")
-        setattr(module, function.__name__, function)
-        sys.modules[module.__name__] = module
+    made = {
+        "analysis.misses.report": (build,),
+        "analysis.misses.explain": (explain,),
+        "analysis.report.compare": (compare, Asked),
+    }
+    for name, things in made.items():
+        module = types.ModuleType(name)
+        for thing in things:
+            setattr(module, thing.__name__, thing)
+        sys.modules[name] = module
 
 
 if __name__ == "__main__":

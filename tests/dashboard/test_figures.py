@@ -13,9 +13,10 @@ import plotly.graph_objects as go
 import pytest
 
 from analysis.misses.report_model import MissLine, MissReport
+from analysis.report.json import to_json
 from dashboard.charts import misses, prompt
 from dashboard.charts.prompt import span
-from dashboard.export import to_csv, to_html, to_json
+from dashboard.export import to_csv, to_html
 from dashboard.text import in_chart, plain
 from tests.dashboard.made import HOSTILE, START, build, explain
 

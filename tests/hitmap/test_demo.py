@@ -55,3 +55,16 @@ def test_an_engine_that_cannot_serve_is_told_in_its_own_words(tmp_path: Path) ->
         engine(tmp_path / "log", options),
     ):
         pass
+
+
+def test_it_says_what_caused_it_or_why_that_cannot_be_told(told: dict[str, Any]) -> None:
+    """So short a demo has fewer requests than a twin takes, unless the machine is quick."""
+    found = told["attribution"]
+    caused = found["caused"]
+    if caused["refused"]:
+        assert caused["refused"] in found["headline"]
+        assert not caused["shares"]
+    else:
+        assert max(caused["shares"], key=lambda share: share["value"])["name"] == "changed"
+    assert found["shows"]["shares"]
+    assert told["answer"].startswith(found["headline"])

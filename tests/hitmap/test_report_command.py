@@ -46,8 +46,9 @@ def test_text(filled: Database) -> None:
     shown = report(filled, *PAIR)
     assert shown.exit_code == 0, shown.output
     flat = " ".join(shown.output.split())
-    assert flat.startswith("P50 time to first token rose from")
-    assert "Where it shows: prefill +" in flat
+    assert flat.startswith("P50 time to first token rose by")
+    assert "What caused it cannot be told (th" in flat
+    assert "it shows up as" in flat
     assert "Cached prompt tokens went from 80.0% to 0.0%" in flat
     assert "A: phase=warm, n = 14," in flat
     assert "hitmap report --a phase=warm --b phase=cold --metric e2e" in flat

@@ -1,0 +1,105 @@
+"""What requests would have had, had they been the other side's: rank-preserving within strata of like requests.
+
+A request that is the third worst of its stratum gets what the third worst of the other side's stratum has. So a side
+that equals the other is left as it is, whatever its values hang on. Among equal values (all requests of a side whose
+prompts never changed, say) the order is that of the other side at the same point of its window, so that misses that
+came in a burst come in a burst.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.attribution.model import NOT_TOLD, Ints, Side
+from analysis.quantiles import Floats
+
+FEWEST = 40  # requests of a stratum, on either side
+MOST_LENGTHS = 8
+_SHARED = (
+    0.9  # of the requests have a template that both sides have, else templates are other ones by name alone
+)
+_LEAST_WEIGHT = 0.02  # of what a stratum could weigh: values that hang on less tell nothing of the rest
+
+
+@dataclass(frozen=True)
+class Strata:
+    """Which requests are alike, by number: of either side (n,)."""
+
+    a: Ints
+    b: Ints
+
+    def reversed(self) -> Strata:
+        """With the sides changed over."""
+        return Strata(self.b, self.a)
+
+
+def strata(a: Side, b: Side) -> Strata:
+    """By template, where both sides have the same ones, and by prompt length; a thin stratum joins its neighbour."""
+    templates_a, templates_b = _templates(a, b)
+    number_a, number_b = np.zeros(a.n, np.int64), np.zeros(b.n, np.int64)
+    first = 0
+    for template in np.union1d(templates_a, templates_b):
+        of_a, of_b = templates_a == template, templates_b == template
+        edges = _edges(a.prompt[of_a], b.prompt[of_b])
+        number_a[of_a] = first + np.searchsorted(edges, a.prompt[of_a], "right")
+        number_b[of_b] = first + np.searchsorted(edges, b.prompt[of_b], "right")
+        first += len(edges) + 1
+    return Strata(number_a, number_b)
+
+
+def borrowed(own: Floats, other: Floats, alike: Strata, own_weight: Floats, other_weight: Floats) -> Floats:
+    """What the requests of `own` (n,) would have, had they the values of `other` (m,); NaN where nothing tells.
+
+    Requests stand in order of arrival. alike: own is its `a`. weights: how much each value counts, about 1, and 0 where
+    it is not known.
+    """
+    result = np.full(len(own), np.nan)
+    for number in np.unique(alike.a):
+        theirs = np.flatnonzero((alike.b == number) & (other_weight > 0))
+        mass = other_weight[theirs].sum()
+        if not len(theirs) or mass < _LEAST_WEIGHT * np.count_nonzero(alike.b == number):
+            continue
+        ranked = theirs[np.argsort(other[theirs], kind="stable")]
+        upto = np.cumsum(other_weight[ranked]) / mass
+        here = alike.a == number
+        mine, untold = np.flatnonzero(here & (own_weight > 0)), np.flatnonzero(here & ~(own_weight > 0))
+        result[untold] = other[_beside(theirs, len(untold))]
+        order = np.lexsort((other[_beside(theirs, len(mine))], own[mine]))
+        weight = own_weight[mine][order]
+        place = (np.cumsum(weight) - weight / 2) / weight.sum()
+        result[mine[order]] = other[ranked[np.minimum(np.searchsorted(upto, place), len(ranked) - 1)]]
+    return result
+
+
+def _beside(theirs: Ints, count: int) -> Ints:
+    """For each of `count` requests in order of arrival the one of theirs at the same point of the window."""
+    return theirs[np.arange(count) * len(theirs) // max(count, 1)]
+
+
+def _templates(a: Side, b: Side) -> tuple[Ints, Ints]:
+    """Those that are thick on both sides; all others together, NOT_TOLD."""
+    names, inverse = np.unique(np.concatenate([a.template, b.template]), return_inverse=True)
+    of_a, of_b = np.split(inverse.reshape(-1), [a.n])
+    counts = [np.bincount(numbers, minlength=len(names)) for numbers in (of_a, of_b)]
+    thick = (np.minimum(*counts) >= FEWEST) & (names != NOT_TOLD)
+    if min(counts[0][thick].sum() / a.n, counts[1][thick].sum() / b.n) < _SHARED:
+        return np.full(a.n, NOT_TOLD), np.full(b.n, NOT_TOLD)
+    kept = np.where(thick, np.arange(len(names)), NOT_TOLD)
+    return kept[of_a], kept[of_b]
+
+
+def _edges(a: Floats, b: Floats) -> Floats:
+    """Prompt lengths at which strata part, both sides having enough in each."""
+    pooled = np.concatenate([a, b])
+    edges: list[float] = []
+    for edge in (
+        np.unique(np.quantile(pooled, np.arange(1, MOST_LENGTHS) / MOST_LENGTHS)) if len(pooled) else ()
+    ):
+        since = edges[-1] if edges else -np.inf
+        within = [np.count_nonzero((since <= side) & (side < edge)) for side in (a, b)]
+        beyond = [np.count_nonzero(side >= edge) for side in (a, b)]
+        if min(*within, *beyond) >= FEWEST:
+            edges.append(float(edge))
+    return np.array(edges)

@@ -1,0 +1,151 @@
+"""Did a name's own input change? For a layer its mean time, for a token source its share of the prompt tokens, for the
+workload its arrivals and lengths.
+
+A share of a change can land on a name that did nothing: the requests at the quantile are other requests, or the device
+is busier. Only what changed itself may be blamed for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.attribution.gate import Own
+from analysis.attribution.model import Ints, Resampling, Side
+from analysis.attribution.student import ratio, sigmas
+from analysis.numbers import ms
+from analysis.quantiles import Floats
+from cachemodel.layers import TokenSource
+
+WORKLOAD, HITS, REST = "workload", "hits", ("other", "unattributed")
+_SERVED = {TokenSource.DEVICE, TokenSource.HOST, TokenSource.REMOTE, TokenSource.CACHED}
+
+
+def own_changes(a: Side, b: Side, resampling: Resampling) -> dict[str, Own]:
+    """By name, how its input changed from A to B, in words and in sigmas of the same resamples.
+
+    Names: the layers both sides tell of, the rest, their token sources, `hits` (all that some tier served) and
+    `workload`. What only a fit knows (speeds, capacity) is added by whoever has it. Nothing where a side is empty or a
+    name is known on one side only; no sigmas where there are no intervals.
+    """
+    if not a.n or not b.n:
+        return {}
+    found = {name: _changed(f"mean {name}", ms, pair, resampling) for name, pair in _times(a, b).items()}
+    for source, pair in _shares(a, b).items():
+        name = (
+            f"{source} tokens" if source in found else source
+        )  # as a mechanism is called beside a layer of its name
+        found[name] = _changed(name, lambda share: f"{100 * share:.1f} %", pair, resampling)
+    found[WORKLOAD] = _workload(a, b, resampling)
+    return {name: own for name, own in found.items() if own[0]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A ratio of sums on both sides: numerators and denominators per request (n,)."""
+
+    a: tuple[Floats, Floats]
+    b: tuple[Floats, Floats]
+
+
+def _times(a: Side, b: Side) -> dict[str, _Pair]:
+    """Mean times of the layers both know, and of what the layers leave."""
+    both = [name for name in a.layers if name in b.layers]
+    pairs = {name: _Pair(_mean(a.time(name)), _mean(b.time(name))) for name in both}
+    rest = _Pair(*(_mean(side.totals - np.nansum(side.times, axis=0)) for side in (a, b)))
+    return pairs | {name: rest for name in REST if name not in pairs}
+
+
+def _shares(a: Side, b: Side) -> dict[str, _Pair]:
+    """Shares of prompt tokens, of the requests whose tokens are known."""
+    pairs = {
+        name: _Pair(*(_share(side, {name}) for side in (a, b))) for name in a.sources if name in b.sources
+    }
+    tiers = set(a.sources) & _SERVED
+    return pairs | (
+        {HITS: _Pair(_share(a, tiers), _share(b, tiers))} if tiers == set(b.sources) & _SERVED else {}
+    )
+
+
+def _mean(values: Floats) -> tuple[Floats, Floats]:
+    known = np.isfinite(values)
+    return np.where(known, values, 0.0), known.astype(np.float64)
+
+
+def _share(side: Side, names: set[str]) -> tuple[Floats, Floats]:
+    rows = [at for at, name in enumerate(side.sources) if name in names]
+    tokens = side.tokens[rows].sum(axis=0)
+    known = np.isfinite(tokens) & np.isfinite(side.prompt)
+    return np.where(known, tokens, 0.0), np.where(known, side.prompt, 0.0)
+
+
+def _workload(a: Side, b: Side, resampling: Resampling) -> Own:
+    """Of arrivals, prompt and completion lengths the one that changed most."""
+    lengths = [
+        _changed(
+            f"mean {what}",
+            lambda tokens: f"{tokens:,.0f} tokens",
+            _Pair(_mean(of_a), _mean(of_b)),
+            resampling,
+        )
+        for what, of_a, of_b in (
+            ("prompt", a.prompt, b.prompt),
+            ("completion", a.completion, b.completion),
+        )
+    ]
+    told = [own for own in (_arrivals(a, b, resampling), *lengths) if own[0]]
+    return max(told, key=lambda own: -1.0 if own[1] is None else own[1], default=("", None))
+
+
+def _arrivals(a: Side, b: Side, resampling: Resampling) -> Own:
+    """Requests a second, of the windows asked for; thinned samples count for all they stand for."""
+    if not (a.end > a.begin and b.end > b.begin):
+        return "", None
+    every = [side.sampled / (side.end - side.begin) for side in (a, b)]
+    values = np.array([side.n * each for side, each in zip((a, b), every, strict=True)])
+    drawn = [
+        counts @ np.bincount(block, minlength=counts.shape[1]) * each
+        for counts, block, each in zip(_counts(resampling), _blocks(resampling), every, strict=True)
+    ]
+    words = f"arrivals {values[0]:.3g}/s -> {values[1]:.3g}/s"
+    return words, _sigmas(values[1] - values[0], drawn[1] - drawn[0], resampling)
+
+
+def _changed(what: str, unit: Callable[[float], str], pair: _Pair, resampling: Resampling) -> Own:
+    values, drawn = [], []
+    for (top, bottom), counts, block in zip(
+        (pair.a, pair.b), _counts(resampling), _blocks(resampling), strict=True
+    ):
+        if not bottom.sum() > 0:
+            return "", None
+        values.append(float(top.sum() / bottom.sum()))
+        drawn.append(_ratio_of_sums(top, bottom, counts, block))
+    words = f"{what} {unit(values[0])} -> {unit(values[1])}"
+    return words, _sigmas(values[1] - values[0], drawn[1] - drawn[0], resampling)
+
+
+def _ratio_of_sums(top: Floats, bottom: Floats, counts: Floats, block: Ints) -> Floats:
+    """On every resample (r,); NaN in one that knows nothing."""
+    tops, bottoms = (
+        counts @ np.bincount(block, values, minlength=counts.shape[1]) for values in (top, bottom)
+    )
+    return np.asarray(np.divide(tops, bottoms, out=np.full(len(tops), np.nan), where=bottoms > 0))
+
+
+def _sigmas(change: float, drawn: Floats, resampling: Resampling) -> float | None:
+    known = drawn[np.isfinite(drawn)]
+    if resampling.refused or len(known) < 2 or not math.isfinite(change):
+        return None
+    sigma = resampling.widen * known.std(ddof=1)
+    return float(sigmas(ratio(np.array(change), sigma), resampling.degrees))
+
+
+def _counts(resampling: Resampling) -> tuple[Floats, Floats]:
+    return resampling.counts_a, resampling.counts_b
+
+
+def _blocks(resampling: Resampling) -> tuple[Ints, Ints]:
+    return resampling.block_a, resampling.block_b

@@ -1,0 +1,210 @@
+"""What makes requests alike: groups of template and server, lengths, tokens by source; and strata of one number.
+
+A stratum has to be thick in both sets, or nothing can be learned from it; thin ones are merged with their neighbours,
+groups with the rest of the requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow
+
+from analysis.attribution.model import Ints, Side
+from analysis.quantiles import Floats
+from cachemodel.layers import TokenSource
+
+THICK = 200  # requests of each side
+GROUPS = 32
+REST = 0
+_EIGHTHS = 8
+_GIANTS = 5
+_LOADS = 4  # terms before the loads
+_RIDGE = 1e-12
+SERVED = tuple(str(source) for source in TokenSource if source != TokenSource.COMPUTED)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Template and server of the requests of both sides, (n,) each, as `count` numbers; REST is what is too thin.
+
+    alone: the share of each side's requests whose template or server the other side has none of.
+    """
+
+    a: Ints
+    b: Ints
+    count: int
+    alone: tuple[float, float]
+
+
+def groups(a: Side, b: Side) -> Groups:
+    """Servers by name, since their indices are each side's own."""
+    names = {name: i for i, name in enumerate(sorted({*a.servers, *b.servers}))}
+    places = [np.array([names[name] for name in side.servers] + [-1], dtype=np.int64) for side in (a, b)]
+    server = np.concatenate([place[side.server] for place, side in zip(places, (a, b), strict=True)])
+    template = _numbered(np.concatenate([a.template, b.template]))
+    code = _numbered(template * (len(names) + 1) + server + 1)
+    counts = np.stack([np.bincount(part, minlength=code.max() + 1) for part in np.split(code, [a.n])])
+    thick = np.flatnonzero(counts.min(axis=0) >= THICK)
+    thick = thick[np.argsort(-counts.min(axis=0)[thick], kind="stable")][:GROUPS]
+    number = np.full(counts.shape[1], REST)
+    number[thick] = np.arange(len(thick)) + 1
+    only = counts * (counts[::-1] == 0)
+    alone = only.sum(axis=1) / counts.sum(axis=1)
+    group_a, group_b = np.split(number[code], [a.n])
+    return _closed(group_a, group_b, len(thick) + 1, (float(alone[0]), float(alone[1])))
+
+
+def _numbered(values: Ints) -> Ints:
+    """Values (n,) by their rank among the distinct ones."""
+    encoded = pyarrow.array(values).dictionary_encode()
+    distinct = encoded.dictionary.to_numpy()
+    rank = np.empty(len(distinct), dtype=np.int64)
+    rank[np.argsort(distinct)] = np.arange(len(distinct))
+    return np.asarray(rank[encoded.indices.to_numpy()])
+
+
+def _closed(a: Ints, b: Ints, count: int, alone: tuple[float, float]) -> Groups:
+    """No group that one side alone has: a rest that is empty on one side takes the smallest group in."""
+    sizes = np.stack([np.bincount(g, minlength=count) for g in (a, b)])
+    if count > 1 and sizes[:, REST].min() == 0 and sizes[:, REST].max() > 0:
+        a, b = (np.where(g == count - 1, REST, g) for g in (a, b))
+        count -= 1
+    return Groups(a, b, count, alone)
+
+
+def edges(a: Floats, b: Floats, parts: int | None = None) -> Floats:
+    """Edges of strata of a number that both sides have, (n,) and (m,): eighths of the requests, ever finer towards the
+    tail (or `parts` equal ones), each with THICK requests of both sides."""
+    both = np.concatenate([a, b])
+    ranks = np.arange(1, parts or _EIGHTHS) / (parts or _EIGHTHS)
+    if parts is None:
+        ranks = np.concatenate([ranks, 1 - 0.5 ** np.arange(4, 12)])
+    candidates = np.unique(np.quantile(both, ranks, method="higher"))
+    kept: list[float] = []
+    inside = [np.searchsorted(np.sort(side), candidates) for side in (a, b)]
+    last = [0, 0]
+    for i, edge in enumerate(candidates):
+        here = [int(inside[0][i]), int(inside[1][i])]
+        thick = all(
+            h - b4 >= THICK and n - h >= THICK for h, b4, n in zip(here, last, (len(a), len(b)), strict=True)
+        )
+        if thick:
+            kept.append(float(edge))
+            last = here
+    return np.array(kept)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is known of n requests before their times: prompt and completion tokens (n,) and shares (s, n) of the prompt
+    by source, without gaps: what is not told is taken to be as where it is."""
+
+    group: Ints
+    prompt: Floats
+    completion: Floats
+    shares: Floats
+
+    def subset(self, rows: Ints) -> Told:
+        """Some of the requests."""
+        return Told(self.group[rows], self.prompt[rows], self.completion[rows], self.shares[:, rows])
+
+
+def told(side: Side, other: Side, group: Ints) -> Told:
+    """See `Told`."""
+    prompt, completion = (_filled(getattr(side, n), getattr(other, n)) for n in ("prompt", "completion"))
+    shares = np.zeros((len(side.sources), side.n))
+    whole = side.tokens.sum(axis=0)
+    known = np.isfinite(whole) & (whole > 0)
+    if known.any():
+        shares[:, known] = side.tokens[:, known] / whole[known]
+        shares[:, ~known] = (side.tokens[:, known].sum(axis=1) / whole[known].sum())[:, None]
+    return Told(group, prompt, completion, shares)
+
+
+def _filled(values: Floats, other: Floats) -> Floats:
+    """Gaps as the middle of both sides, which says nothing about either."""
+    known = np.isfinite(values)
+    if known.all():
+        return values
+    both = np.concatenate([values[known], other[np.isfinite(other)]])
+    return np.where(known, values, np.median(both) if len(both) else 0.0)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Which of the sources serve at no cost of their own, load, and are computed; home: the one that takes what the
+    others do not, none where no source is told."""
+
+    loaded: tuple[int, ...]
+    computed: tuple[int, ...]
+    home: int | None
+
+    def gate(self, names: tuple[str, ...], layer: str) -> int | None:
+        """The row of `terms` without which a request does not pass the layer: loads of the tier of that name."""
+        rows = [_LOADS + at for at, i in enumerate(self.loaded) if names[i] == layer]
+        return rows[0] if rows else None
+
+    @classmethod
+    def of(cls, names: tuple[str, ...]) -> Sources:
+        served = [i for i, name in enumerate(names) if name in SERVED]
+        if names and not served:
+            # of another chain (analysis/chain): the first serves for free, each further one at a cost of its own
+            return cls(loaded=tuple(range(1, len(names))), computed=(), home=0)
+        free = [i for i in served if names[i] in (TokenSource.DEVICE, TokenSource.CACHED)]
+        return cls(
+            loaded=tuple(i for i in served if i not in free),
+            computed=tuple(i for i in range(len(names)) if i not in served),
+            home=next(iter(free or served or range(len(names))), None),
+        )
+
+    def missed(self, told: Told) -> Floats:
+        """The share of the prompt that was computed, (n,)."""
+        return np.asarray(told.shares[list(self.computed)].sum(axis=0))
+
+    def terms(self, told: Told) -> Floats:
+        """What a time can depend on, (d, n): prompt, completion, computed tokens, these times the prompt (attention),
+        and the tokens loaded."""
+        computed = self.missed(told) * told.prompt
+        loaded = [told.shares[i] * told.prompt for i in self.loaded]
+        return np.stack([told.prompt, told.completion, computed, computed * told.prompt / 1e3, *loaded])
+
+
+@dataclass(frozen=True)
+class Line:
+    """A linear law: slopes (d,) of terms and the level of each group."""
+
+    slopes: Floats
+    levels: Floats
+
+    def __call__(self, terms: Floats, group: Ints) -> Floats:
+        """(n,) of terms (d, n)."""
+        return np.asarray(self.slopes @ terms + self.levels[group])
+
+
+def fit(terms: Floats, y: Floats, group: Ints, groups: int, towards: Floats | None = None) -> Line:
+    """Least squares of y (n,) on terms (d, n) within groups. The outermost 0.1 % of y on either side, five at least,
+    count only as far as the next one. towards: slopes (d,) that hold where the data say nothing of one, 0 if not given;
+    a group without requests has the level of all."""
+    d, n = terms.shape
+    towards = np.zeros(d) if towards is None else towards
+    if not n:
+        return Line(towards, np.zeros(groups))
+    beyond = min(max(n // 1000, _GIANTS), (n - 1) // 4)
+    y = np.clip(y, *np.partition(y, [beyond, n - 1 - beyond])[[beyond, n - 1 - beyond]])
+    size = np.bincount(group, minlength=groups)
+
+    def levels(values: Floats) -> Floats:
+        sums = np.bincount(group, values, minlength=groups)
+        return np.where(size > 0, sums / np.maximum(size, 1), values.mean())
+
+    scale = np.abs(terms).max(axis=1)
+    scale[scale == 0] = 1.0
+    within = np.stack([row / s - levels(row / s)[group] for row, s in zip(terms, scale, strict=True)])
+    square = within @ within.T / n
+    # a prior worth one request, so that terms which go together (or not at all) do not share slopes out at random
+    square[np.diag_indices(d)] += square.diagonal() / n + _RIDGE
+    left = y - towards @ terms
+    slopes = towards + np.linalg.solve(square, within @ left / n) / scale
+    return Line(slopes, levels(y - slopes @ terms))

@@ -1,0 +1,47 @@
+"""All facts of two sides, computed once. A fact that nothing tells is missing: a rule that asks for it is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from clickhouse_connect.driver.client import Client
+
+from analysis.attribution.model import Side, Verdict, View
+from analysis.attribution.resampling import resampling
+from analysis.diagnosis.counters import counted, counts, fewest_slots, kinds_of
+from analysis.diagnosis.fleet import fleet
+from analysis.diagnosis.model import Fact
+from analysis.diagnosis.over_time import bursts
+from analysis.diagnosis.passes import passes
+from analysis.diagnosis.requests import loads, of_requests
+
+_ROUNDS = 100  # for a sigma
+_OF_PASSES = ("decode speed", "prefill speed", "decode", "prefill", "workload")
+
+
+def facts(client: Client, a: Side, b: Side, views: Sequence[View]) -> Mapping[str, Fact]:
+    """By the names of vocabulary.FACTS; what is not known is left out."""
+    drawn = resampling(a, b, np.random.default_rng(0), _ROUNDS)
+    both = counts(client, a, b)
+    found = {
+        **of_requests(a, b, drawn),
+        **loads(a, b),
+        **bursts(a, b),
+        **fleet(a, b, fewest_slots(client, a), fewest_slots(client, b)),
+        **(counted(*both, a, b) if both else {}),
+    }
+    if _is_named(views, _OF_PASSES):  # a law takes seconds, and speaks of these only
+        found = {**passes(client, a, b, views), **found}
+    return found
+
+
+def dialects(client: Client, side: Side) -> set[str]:
+    """Kinds of the servers of a side."""
+    return kinds_of(client, side)
+
+
+def _is_named(views: Sequence[View], names: Sequence[str]) -> bool:
+    return any(
+        share.name in names and share.verdict is Verdict.NAMED for view in views for share in view.shares
+    )

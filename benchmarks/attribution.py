@@ -1,0 +1,150 @@
+"""Where a change shows: errors against known shares, beside DoWhy's on the same data; time and memory at a million.
+
+    python -m benchmarks.attribution accuracy [SEEDS] [N]     200 seeds of 20,000 + 20,000 requests, P99
+    python -m benchmarks.attribution speed [N]                a million + a million requests, 200 rounds
+    python -m benchmarks.attribution dowhy [SEEDS] [--dowhy-python PATH]
+
+Traffic and truth are those of tests/analysis/attribution/generators.py. The error of a seed is the largest over its
+shares. DoWhy (gcm.distribution_change, 20,000 samples) runs in a Python that has it, since it pins an older numpy; its
+"total" node counts as a share, whose truth is 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from analysis.attribution.model import Side, Split
+from analysis.attribution.shows import shows
+from tests.analysis.attribution.generators import AS_WAS, CASES, LAYERS, resampled, side, truth
+
+Q, N, TRUTH_N = 0.99, 20_000, 2_000_000
+DOWHY = Path(__file__).with_name("attribution_dowhy.py")
+
+
+def pair(case: str, seed: int, n: int) -> tuple[Side, Side]:
+    return side(AS_WAS, n, [seed, 1]), side(CASES[case], n, [seed, 2], "B")
+
+
+def accuracy(seeds: int, n: int) -> None:
+    print(
+        f"P{Q * 100:.0f} of {n:,} + {n:,} requests, {seeds} seeds, 200 rounds; errors of a seed: its worst share, ms"
+    )
+    print(
+        f"{'case':22}{'true':>8}{'mean':>7}{'max':>7}{'covered':>9}{'unchanged: worst bias':>24}{'residual':>10}"
+    )
+    for case in CASES:
+        true = truth(AS_WAS, CASES[case], Q, TRUTH_N)
+        errors, inside, residuals = [], [], []
+        for seed in range(seeds):
+            a, b = pair(case, seed, n)
+            split = shows(a, b, Q, resampled(a, b, seed=seed))
+            assert isinstance(split, Split)
+            shares = np.array([true[name] for name in split.names])
+            low, high = np.quantile(split.replicates, [0.025, 0.975], axis=0)
+            errors.append(split.values - shares)
+            inside.append((low <= shares) & (shares <= high))
+            residuals.append(split.residual)
+        worst, bias = np.abs(errors).max(axis=1), np.mean(errors, axis=0)
+        still = [i for i, name in enumerate(split.names) if not true[name]]
+        at = max(still, key=lambda i: abs(bias[i]))
+        error = np.std(errors, axis=0)[at] / math.sqrt(seeds)
+        print(
+            f"{case:22}{sum(true.values()):8.1f}{worst.mean():7.2f}{worst.max():7.2f}{np.mean(inside):9.1%}"
+            f"{split.names[at]:>10} {bias[at]:+.2f} +- {error:.2f}{np.mean(residuals):+10.2f}",
+            flush=True,
+        )
+
+
+def speed(n: int) -> None:
+    a, b = pair("hits, decode, queue", 1, n)
+    drawn = resampled(a, b)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    began = time.perf_counter()
+    split = shows(a, b, Q, drawn)
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
+    assert isinstance(split, Split)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(
+        f"{n:,} + {n:,} requests, {len(split.names)} mechanisms, {len(split.replicates)} rounds of 500 blocks:"
+        f" {wall:.1f} s, {cpu:.1f} CPU-seconds; peak {after.ru_maxrss / 2**20:.2f} GiB with the requests"
+        f" ({before.ru_maxrss / 2**20:.2f} before)"
+    )
+    print(split.method)
+    for name, value, spread in zip(split.names, split.values, split.replicates.std(axis=0), strict=True):
+        print(f"  {name:10}{value:8.2f} +- {spread:.2f} ms")
+
+
+def dowhy(seeds: int, python: str | None) -> None:
+    python = python or (sys.executable if importlib.util.find_spec("dowhy") else None)
+    if python is None:
+        sys.exit(
+            "no DoWhy in this Python: pip install dowhy into another one and pass it as --dowhy-python PATH"
+        )
+    for case in CASES:
+        true = truth(AS_WAS, CASES[case], Q, TRUTH_N)
+        for seed in range(seeds):
+            a, b = pair(case, seed, N)
+            began = time.perf_counter()
+            split = shows(a, b, Q, resampled(a, b, seed=seed))
+            ours_s = time.perf_counter() - began
+            assert isinstance(split, Split)
+            ours = dict(zip(split.names, split.values, strict=True))
+            found = _dowhy(a, b, seed, python)
+            shares = found["shares"]
+            theirs = {layer: shares[layer] for layer in (*LAYERS, "total")}
+            theirs |= {"workload": shares["prompt"] + shares["completion"], "hits": shares["computed"]}
+            errors = [max(abs(v - true.get(k, 0.0)) for k, v in of.items()) for of in (ours, theirs)]
+            print(
+                f"{case:22} seed {seed}: hitmap {errors[0]:5.2f} ms in {ours_s:6.1f} s,"
+                f" DoWhy {errors[1]:5.2f} ms in {found['seconds']:6.1f} s"
+                f" (its total node {theirs['total']:+.2f} ms)",
+                flush=True,
+            )
+
+
+def _dowhy(a: Side, b: Side, seed: int, python: str) -> dict:
+    columns = {}
+    for letter, one in (("a", a), ("b", b)):
+        made = dict(zip(one.layers, one.times, strict=True)) | {
+            "prompt": one.prompt,
+            "completion": one.completion,
+        }
+        made |= {"computed": one.tokens[1], "total": one.totals}
+        columns |= {f"{letter}_{name}": values for name, values in made.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "data.npz"
+        np.savez(path, q=Q, seed=seed, **columns)
+        done = subprocess.run([python, str(DOWHY), str(path)], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["accuracy", "speed", "dowhy"])
+    parser.add_argument("numbers", type=int, nargs="*")
+    parser.add_argument("--dowhy-python")
+    asked = parser.parse_args()
+    first, second, *_ = [*asked.numbers, None, None]
+    if asked.what == "accuracy":
+        accuracy(first or 200, second or N)
+    elif asked.what == "speed":
+        speed(first or 1_000_000)
+    else:
+        dowhy(first or 3, asked.dowhy_python)
+
+
+if __name__ == "__main__":
+    main()

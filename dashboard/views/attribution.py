@@ -1,0 +1,202 @@
+"""Attribution: two sets of requests, what caused the change between them and where it shows."""
+
+from __future__ import annotations
+
+import shlex
+
+import streamlit as st
+
+from analysis.attribution.model import Attribution, Finding, View
+from analysis.numbers import quantile_name
+from analysis.report.attributed import (
+    TITLES,
+    false_blame_line,
+    fidelity_table,
+    finding_lines,
+    onset_table,
+    provenance,
+    view_table,
+)
+from analysis.report.json import to_json
+from analysis.report.model import Report
+from analysis.report.page import described, details, method
+from analysis.report.tables import TextTable, composition, load
+from cachemodel.errors import UserError
+from dashboard import data
+from dashboard.charts import attribution as charts
+from dashboard.export import csv_of_table
+from dashboard.question import QUANTILES, Question
+from dashboard.text import plain
+from dashboard.views import hints, two_sets
+
+CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+
+
+def page() -> None:
+    """The whole page."""
+    st.title("Attribution", anchor=False)
+    try:
+        choices, labels = data.choices(), data.labels()
+    except UserError as error:
+        st.error(plain(str(error)), icon=":material/database_off:")
+        return
+    if not choices.requests:
+        hints.nothing_at_all()
+        return
+    question = two_sets.chosen(choices, labels)
+    if question is None:
+        return
+    try:
+        report = data.report(question)
+    except UserError as error:
+        st.error(plain(str(error)))
+        return
+    _answer(report, question)
+
+
+def _answer(report: Report, question: Question) -> None:
+    st.markdown(f"**{plain(report.answer)}**")
+    for side, line in (("A", report.a), ("B", report.b)):
+        st.caption(plain(described(side, line)))
+    found = report.attribution
+    if found:
+        _views(found)
+        st.caption(plain(false_blame_line(found.placebo)))
+        _findings(found.findings)
+    if report.warnings:
+        st.warning("\n".join(f"- {plain(warning)}" for warning in report.warnings))
+    if report.layers:
+        st.subheader(f"What {quantile_name(report.quantile)} is made of; not a cause", anchor=False)
+        figure = charts.composition(report.layers, (report.a.name, report.b.name))
+        st.plotly_chart(figure, config=CHART, key="chart.composition", alt="composition")
+        for table in (*composition(report), *load(report)):
+            _table(table)
+    for table in onset_table(found.onsets) if found else ():
+        _table(table)
+    with st.expander("What this rests on"):
+        for table in details(report):
+            _table(table)
+        for text in method(report):
+            st.caption(plain(text))
+    _downloads(report, question)
+    for step in report.next_steps:
+        st.code(step, language=None)
+
+
+def _views(found: Attribution) -> None:
+    for view, column in zip((found.caused, found.shows), st.columns(2), strict=True):
+        with column:
+            st.subheader(TITLES[view.kind], anchor=False)
+            _view(view, found.q)
+    if found.caused.refused and found.fidelity:
+        for table in fidelity_table(found.fidelity):
+            _table(table)
+
+
+def _view(view: View, q: float | None) -> None:
+    if view.refused:
+        st.info(plain(view.refused))
+        return
+    st.plotly_chart(charts.waterfall(view), config=CHART, key=f"chart.{view.kind}", alt=TITLES[view.kind])
+    table = view_table(view, q)
+    _table(table, heading=False)
+    st.caption(plain(provenance(view)))
+    for note in view.notes:
+        st.caption(plain(note))
+
+
+def _findings(found: list[Finding]) -> None:
+    for finding in found:
+        lines = "\n".join(f"- {plain(line)}" for line in finding_lines(finding))
+        st.info(f"**{plain(finding.title)}**\n{lines}", icon=":material/troubleshoot:")
+
+
+def _table(table: TextTable, *, heading: bool = True) -> None:
+    """As text: its numbers carry their signs and intervals as everywhere else."""
+    if heading:
+        st.markdown(f"**{plain(table.title)}**")
+    if table.rows:
+        names = _distinct([column.heading for column in table.columns])
+        columns = {name: [row[i] for row in table.rows] for i, name in enumerate(names)}
+        aligned = {
+            name: st.column_config.TextColumn(alignment="right" if column.number else "left")
+            for name, column in zip(names, table.columns, strict=True)
+        }
+        st.dataframe(
+            columns, hide_index=True, width="content", column_config=aligned, key=f"table.{table.title}"
+        )
+    for note in table.notes if heading else ():
+        st.caption(plain(note))
+
+
+def _distinct(headings: list[str]) -> list[str]:
+    """A data frame wants a name of its own for each column: `95%` becomes `A 95%`, or gets a space more."""
+    found: list[str] = []
+    for at, heading in enumerate(headings):
+        name = f"{headings[at - 1]}, 95%" if heading == "95%" and at else heading
+        while name in found:
+            name += " "
+        found.append(name)
+    return found
+
+
+def _downloads(report: Report, question: Question) -> None:
+    csv, json, html, _ = st.columns([1, 1, 1, 4])
+    csv.download_button(
+        "CSV",
+        lambda: csv_of_table(_flat(report)),
+        "attribution.csv",
+        "text/csv",
+        on_click="ignore",
+        width="stretch",
+    )
+    json.download_button(
+        "JSON",
+        lambda: to_json(report),
+        "attribution.json",
+        "application/json",
+        on_click="ignore",
+        width="stretch",
+        help="a baseline for hitmap gate, too",
+    )
+    html.download_button(
+        "HTML",
+        lambda: _page(report),
+        "attribution.html",
+        "text/html",
+        on_click="ignore",
+        width="stretch",
+        help="the whole report in one file that needs no network",
+    )
+    words = ["--a", question.a, "--b", question.b, "--metric", question.metric]
+    words += ["--quantile", str(QUANTILES[question.quantile] or "mean")]
+    st.caption("The same on a terminal:")
+    st.code(f"hitmap report {shlex.join(words)}", language=None)
+
+
+def _page(report: Report) -> str:
+    from dashboard.report_page import to_html
+
+    return to_html(report)
+
+
+def _flat(report: Report) -> list[dict[str, object]]:
+    """A row a share of each view."""
+    found = report.attribution
+    views = (found.caused, found.shows, found.composition, found.linear) if found else ()
+    return [
+        {
+            "view": view.kind,
+            "name": share.name,
+            "ms": share.value,
+            "low": share.low,
+            "high": share.high,
+            "verdict": share.verdict.value,
+            "own": share.own,
+            "sigmas": share.own_sigmas,
+            "change_ms": view.change,
+            "provenance": view.provenance,
+        }
+        for view in views
+        for share in view.shares
+    ]

@@ -1,0 +1,132 @@
+"""`hitmap gate`: a comparison held against budgets, for CI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from cachemodel.errors import UsageError, UserError
+from hitmap.commands._compare import Sets, progress, question_options
+from hitmap.commands._output import emit, output_options
+from hitmap.commands._store_option import open_client, store_option
+
+EXCEEDED, UNDECIDED = 1, 3
+_FAILED = UserError.exit_code  # which would read as a budget that is exceeded
+
+
+@click.command()
+@click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    required=True,
+    metavar="NAME=MS",
+    help="May be given more than once.",
+)
+@click.option(
+    "--against",
+    "--a",
+    "against",
+    metavar="BASELINE",
+    help="The requests to compare with: a SET, or a saved report (JSON), whose B they are.",
+)
+@click.option("--b", "set_b", metavar="SET", help="The requests in question.")
+@question_options
+@output_options
+@store_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    budgets: tuple[str, ...],
+    against: str | None,
+    set_b: str | None,
+    deploy: str | None,
+    window: str,
+    metric: str,
+    quantile: float | None,
+    layers: Path | None,
+    fast: bool,
+    seed: int,
+    output: str | None,
+    as_json: bool,
+    file: Path | None,
+    store: str | None,
+) -> None:
+    """May this change go out? Fails when a cause costs more milliseconds than its budget.
+
+    NAME is a cause ("changed", "evicted", "decode speed", "workload", ...), a layer ("queue", "prefill", ...) or
+    "total", the change of the quantile itself.
+
+    \b
+      hitmap gate --budget changed=20ms --against phase=main --b phase=pr-812
+      hitmap gate --budget total=50ms --budget 'decode speed=5ms' --deploy v42 --window 30m --quantile 0.99
+      hitmap gate --budget changed=20ms --against main.json --b phase=pr-812 --format markdown
+
+    A saved report (hitmap report --json -o main.json) also says which metric and quantile; its requests must still be
+    in the store.
+
+    \b
+    Exit codes:
+      0  every budget holds
+      1  a budget is exceeded, by a cause that is named: past the gate, not by chance
+      2  the call is wrong
+      3  not decided: more than the budget, but not told from chance; too few requests; no requests or no store
+    """
+    from analysis.report import budget_text
+    from analysis.report.budgets import Outcome, decide, parse_budget
+    from analysis.report.compare import Asked
+
+    limits = [parse_budget(text) for text in budgets]
+    try:
+        if against and (baseline := _saved(against)):
+            against, told_metric, told_quantile = baseline
+            metric = metric if _given(ctx, "metric") else told_metric
+            quantile = quantile if _given(ctx, "quantile") else told_quantile
+        sets = Sets(against, set_b, deploy, window, layers)
+        sets.check()
+        with open_client(store) as client, progress() as tell:
+            asked = Asked(metric, quantile, past=not fast, seed=seed, progress=tell)
+            decision = decide(sets.compared(client, asked), limits)
+    except UserError as error:
+        if error.exit_code == _FAILED:
+            error.exit_code = UNDECIDED
+        raise
+    emit(
+        decision,
+        output,
+        as_json,
+        file,
+        to_terminal=budget_text.to_terminal,
+        to_markdown=budget_text.to_markdown,
+    )
+    ctx.exit({Outcome.WITHIN: 0, Outcome.EXCEEDED: EXCEEDED, Outcome.UNDECIDED: UNDECIDED}[decision.outcome])
+
+
+def _given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
+def _saved(against: str) -> tuple[str, str, float | None] | None:
+    """Of a saved report or decision its B, metric and quantile; None where `against` is a set. Raises UsageError."""
+    from analysis.report.model import SCHEMA
+
+    path = Path(against)
+    if path.suffix != ".json" and not path.is_file():
+        return None
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        report = told.get("report", told)
+        found = (report["b"]["asked"], report["metric"], report["quantile"])
+    except OSError as error:
+        raise UsageError(f"{against} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(
+            f"{against} is no saved report: hitmap report ... --json -o {path.name} makes one"
+        ) from None
+    if report.get("schema") != SCHEMA:
+        raise UsageError(
+            f"{against} has schema {report.get('schema')}, this hitmap reads {SCHEMA}: save it again"
+        )
+    return found

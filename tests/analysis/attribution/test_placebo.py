@@ -1,0 +1,92 @@
+"""The user's own windows without a deploy tell how often somebody is blamed for nothing."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from analysis.attribution.model import Refused, Resampling, Side, Split
+from analysis.attribution.placebo import binomial, placebo
+from tests.analysis.attribution.loads import by_layer, under_load
+
+HOUR = 3600.0
+
+
+@pytest.fixture(scope="module")
+def day() -> Side:
+    return under_load(12_000, 24 * HOUR, 300, np.random.default_rng(0))
+
+
+def by_mean(a: Side, b: Side, drawn: Resampling) -> Split:
+    return by_layer(a, b, drawn, q=None)
+
+
+def test_the_binomial_interval_is_clopper_and_pearsons() -> None:
+    assert binomial(0, 10) == pytest.approx((0, 0.3085), abs=1e-4)
+    assert binomial(3, 20) == pytest.approx((0.0321, 0.3789), abs=1e-4)
+    assert binomial(20, 20) == pytest.approx((0.8316, 1), abs=1e-4)
+
+
+def test_pairs_are_disjoint_and_the_rate_has_its_interval(day: Side) -> None:
+    windows: list[float] = []
+
+    def watched(a: Side, b: Side, drawn: Resampling) -> Split:
+        windows.extend((a.begin, b.begin))
+        assert a.arrival.min() >= a.begin
+        assert a.arrival.max() < a.end
+        return by_mean(a, b, drawn)
+
+    found = placebo(day, HOUR, watched, np.random.default_rng(1))
+    assert found.pairs == 12
+    assert len(windows) == len(set(windows)) == 24
+    assert found.rate == found.blamed / 12
+    assert found.blamed <= 1
+    assert found.high is not None
+    assert found.high > 0.2
+    assert "8.25 days" in found.why
+
+
+def test_windows_lie_as_far_apart_as_asked_and_in_one_span(day: Side) -> None:
+    apart: list[float] = []
+
+    def watched(a: Side, b: Side, drawn: Resampling) -> Refused:
+        apart.append(b.begin - a.begin)
+        assert b.end <= 10 * HOUR or a.begin >= 12 * HOUR
+        return Refused("shows", "not now")
+
+    spans = [(0.0, 10 * HOUR), (12 * HOUR, 24 * HOUR)]
+    found = placebo(day, HOUR, watched, np.random.default_rng(1), spans=spans, distance_s=3 * HOUR)
+    assert set(apart) == {3 * HOUR}
+    assert (found.pairs, found.rate) == (0, None)
+    assert "enough requests" in found.why
+
+
+def test_a_fleet_that_jumps_by_itself_raises_the_gate(day: Side) -> None:
+    hour = (day.arrival // HOUR).astype(int)
+    jumps = 60.0 * (hour % 2)
+    times = day.times.copy()
+    times[2] += jumps
+    restless = Side(**{**vars(day), "times": times, "totals": day.totals + jumps})
+    found = placebo(restless, HOUR, by_mean, np.random.default_rng(2))
+    assert found.blamed >= 6
+    assert found.critical > 4
+
+
+def test_short_history_says_what_is_missing(day: Side) -> None:
+    found = placebo(day, HOUR, by_mean, np.random.default_rng(3), spans=[(0.0, 3000.0)])
+    assert found.rate is None
+    assert (
+        found.why == "a pair of windows of 60 min takes 2 h without a deploy; the longest stretch is 50 min"
+    )
+    assert placebo(day, HOUR, by_mean, np.random.default_rng(3), spans=[]).pairs == 0
+
+
+def test_it_stops_in_time(day: Side) -> None:
+    def slow(a: Side, b: Side, drawn: Resampling) -> Split:
+        time.sleep(0.05)
+        return by_mean(a, b, drawn)
+
+    found = placebo(day, HOUR / 4, slow, np.random.default_rng(4), seconds=0.3)
+    assert 0 < found.pairs < 12

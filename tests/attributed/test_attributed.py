@@ -1,0 +1,95 @@
+"""The engine itself: one thing is changed under load, and at least 80 % of the change is laid on it, whatever layer
+shows it. The truth is the change that came of it: all else was the same, as the phase without it shows, played twice.
+
+`pytest -s tests/attributed` prints a line a case.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.attribution.caused import caused
+from analysis.attribution.gate import judge
+from analysis.attribution.inputs import own_changes
+from analysis.attribution.model import Verdict, View
+from analysis.attribution.reader import alike
+from analysis.attribution.resampling import resampling
+from analysis.report.metrics import METRICS
+from tests.attributed.live import Phase, Told, play
+
+pytestmark = pytest.mark.slow
+
+RATE = 5.0
+SHARE = 0.8
+WARM = Phase("warm", RATE, seed=9, seconds=8)
+WIDE = [
+    WARM,
+    Phase("base", RATE),
+    Phase("decode speed", RATE, fault="layer=decode,delay_ms=14"),
+    Phase("workload", 2 * RATE),
+    Phase("again", RATE),
+    Phase("capacity", RATE, fault="device_blocks=100"),
+    Phase("changed", RATE, clock=True),
+]
+NARROW = [
+    WARM,
+    Phase("base", RATE),
+    Phase("tier speed", RATE, fault="layer=host,delay_ms=80"),
+]
+ENGINES = {
+    "wide": (WIDE, ("--device-blocks", "400", "--host-blocks", "0")),
+    "narrow": (NARROW, ("--device-blocks", "200", "--host-blocks", "4096")),
+}
+CASES = [("wide", phase.name) for phase in WIDE[2:] if phase.name != "again"] + [("narrow", "tier speed")]
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Told]]:
+    """What the phases of each engine came to."""
+    home = tmp_path_factory.mktemp("attributed")
+    return {name: play(home / name, phases, options) for name, (phases, options) in ENGINES.items()}
+
+
+def judged(played: dict[str, Told], phase: str) -> View:
+    """What is said of how much slower a phase is, on average, than the last one before it that was as ever."""
+    earlier = [name for name in list(played)[: list(played).index(phase)] if name in ("base", "again")]
+    (base, told_base), (other, told_other) = played[earlier[-1]], played[phase]
+    a, b = alike(base, other)
+    drawn = resampling(a, b, np.random.default_rng(0))
+    split, fidelity, own = caused(a, b, None, METRICS["e2e"], (told_base, told_other), drawn)
+    view = judge(split, {**own_changes(a, b, drawn), **own}, drawn)
+    assert not view.refused, f"{view.refused}: {[line for line in fidelity if not line.ok]}"
+    parts = [f"{s.name} {s.value:+.0f} [{s.low:.0f}, {s.high:.0f}] {s.verdict}" for s in view.shares]
+    print(f"\n{phase}: {view.change:+.0f} ms: {'; '.join(parts)}; unexplained {view.residual:+.0f}")
+    return view
+
+
+@pytest.mark.parametrize(("engine", "cause"), CASES)
+def test_what_was_changed_is_what_is_blamed(
+    engines: dict[str, dict[str, Told]], engine: str, cause: str
+) -> None:
+    """The truth is the change that came of it, give or take what the same load takes longer by itself when it is sent
+    again: on a machine that others use, too, that is not nothing."""
+    base, again = (engines["wide"][name][0].totals.mean() for name in ("base", "again"))
+    by_itself = abs(float(again - base))
+    view = judged(engines[engine], cause)
+    if by_itself > 0.5 * view.change:
+        pytest.skip(f"others use this machine: the same load took {base:.0f} ms and then {again:.0f} ms")
+    share = next(share for share in view.shares if share.name == cause)
+    words = f"{share} of {view.change:.0f} ms; by itself {by_itself:.0f} ms"
+    assert share.value >= SHARE * (view.change - by_itself), words
+    assert share.low is not None
+    assert share.high is not None
+    assert share.low <= view.change + by_itself, words
+    assert share.high >= view.change - by_itself, words
+    assert share.verdict is Verdict.NAMED, words
+
+
+def test_the_same_load_again_is_laid_on_nothing_that_was_the_same(
+    engines: dict[str, dict[str, Told]],
+) -> None:
+    """The machine may have been slower, by itself: prompts, arrivals and room were not."""
+    view = judged(engines["wide"], "again")
+    named = {share.name for share in view.shares if share.verdict is Verdict.NAMED}
+    assert not named - {"prefill speed", "decode speed", "tier speed", "other"}

@@ -1,0 +1,148 @@
+"""`hitmap gate` in CI: a planted regression fails it, a null comparison passes, and what cannot be told is neither."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from analysis.attribution.model import Side
+from cachemodel.errors import UsageError, UserError
+from cachemodel.layers import SERVING_LAYERS
+from hitmap.cli import cli
+from store.client import connect
+from store.embedded import Embedded
+from store.migrate import migrate
+from tests.analysis.attribution.contention import AS_WAS, Draws, World, side
+from tests.conftest import Database
+
+N = 800
+COLUMNS = ["time", "server", "request_id", "span_id", "prompt_tokens", "completion_tokens", "device_tokens",
+           "host_tokens", "remote_tokens", "cached_tokens", "ttft_us", "e2e_us", "labels"]  # fmt: skip
+MAIN, PR, SAME, FEW = "arm=main", "arm=pr", "arm=same", "arm=few"
+
+
+@pytest.fixture(scope="module")
+def filled(store_server: Embedded) -> Iterator[Database]:
+    """Four arms of one server, one after the other: main, one that lost hits, one like main, and a few requests."""
+    root = connect(store_server.dsn)
+    root.command("CREATE DATABASE gate")
+    dsn = store_server.dsn.rpartition("/")[0] + "/gate"
+    client = connect(dsn)
+    migrate(client)
+    arms = {
+        "main": (AS_WAS, 1, N),
+        "pr": (World(hits=0.5), 2, N),
+        "same": (AS_WAS, 3, N),
+        "few": (World(hits=0.5), 4, 20),
+    }
+    for at, (arm, (world, seed, n)) in enumerate(arms.items()):
+        _insert(Database(dsn, client), arm, side(world, Draws.of(n, seed)), 600.0 * at)
+    yield Database(dsn, client)
+    client.close()
+    root.command("DROP DATABASE gate")
+    root.close()
+
+
+def _insert(db: Database, arm: str, traffic: Side, later_s: float) -> None:
+    of = {name: traffic.tokens[traffic.sources.index(name)] for name in ("device", "host")}
+    layers = [layer for layer in SERVING_LAYERS if np.isfinite(traffic.time(layer.name)).all()]
+    times = np.stack([traffic.time(layer.name) for layer in layers])
+    rows = [
+        [
+            datetime.fromtimestamp(traffic.arrival[i] + later_s, UTC),
+            *("vllm-a", f"{arm}-{i}", i + 1, int(traffic.prompt[i]), int(traffic.completion[i])),
+            *(int(of["device"][i]), int(of["host"][i]), 0, int(of["device"][i] + of["host"][i])),
+            *(round(1000 * traffic.time("ttft")[i]), round(1000 * traffic.time("e2e")[i]), {"arm": arm}),
+            *(round(1000 * x) for x in times[:, i]),
+        ]
+        for i in range(traffic.n)
+    ]
+    db.client.insert("requests", rows, column_names=[*COLUMNS, *(layer.column for layer in layers)])
+
+
+def gate(db: Database, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["gate", "--store", db.dsn, "--metric", "e2e", "--fast", *arguments])
+
+
+def test_a_planted_regression_fails_and_names_who(filled: Database) -> None:
+    shown = gate(
+        filled, "--budget", "hits=20ms", "--budget", "workload=1s", "--against", MAIN, "--b", PR, "--json"
+    )
+    assert shown.exit_code == 1, shown.output
+    told = json.loads(shown.output)
+    by_name = {line["name"]: line for line in told["lines"]}
+    assert by_name["hits"]["outcome"] == "exceeded"
+    assert by_name["hits"]["view"] == "caused", told["report"]["attribution"]["caused"]["refused"]
+    assert by_name["hits"]["value"] > 20
+    assert by_name["workload"]["outcome"] == "within"
+
+
+def test_a_null_comparison_passes(filled: Database) -> None:
+    shown = gate(filled, "--budget", "hits=20ms", "--budget", "decode speed=100ms", "--a", MAIN, "--b", SAME)
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.startswith("hitmap gate: within budget")
+
+
+def test_too_few_requests_decide_nothing(filled: Database) -> None:
+    shown = gate(filled, "--budget", "hits=20ms", "--a", MAIN, "--b", FEW)
+    assert shown.exit_code == 3, shown.output
+    assert shown.output.startswith("hitmap gate: not decided")
+
+
+def test_a_saved_report_is_a_baseline(filled: Database, tmp_path: Path) -> None:
+    saved = tmp_path / "main.json"
+    options = ["--store", filled.dsn, "--fast", "--metric", "e2e", "--quantile", "0.9", "--save"]
+    made = CliRunner().invoke(cli, ["report", "--a", FEW, "--b", MAIN, *options, "--json", "-o", str(saved)])
+    assert made.exit_code == 0, made.output
+    asked = ["--fast", "--budget", "total=20ms", "--against", str(saved), "--b", PR, "--format", "markdown"]
+    shown = CliRunner().invoke(cli, ["gate", "--store", filled.dsn, *asked])
+    assert shown.exit_code == 1, shown.output
+    assert shown.output.startswith("### hitmap gate: budget exceeded\n\nP90 end-to-end time rose by")
+    rows = filled.client.query(
+        "SELECT name, subject, inputs FROM findings WHERE origin = 'report' AND name = 'report.change'"
+    ).result_rows
+    assert [(row[0], row[1]) for row in rows] == [("report.change", "P90")]
+    told = json.loads(rows[0][2])
+    assert (told["a"], told["b"], told["metric"], told["quantile"]) == (FEW, MAIN, "e2e", 0.9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "code", "words"),
+    [
+        (("--budget", "hits", "--a", MAIN, "--b", PR), UsageError, 2, "is no budget"),
+        (("--budget", "hots=2ms", "--a", MAIN, "--b", FEW), UsageError, 2, "nothing is called 'hots' here"),
+        (("--budget", "hits=2ms", "--b", PR), UsageError, 2, "say what to compare"),
+        (("--budget", "hits=2ms", "--a", "none.json", "--b", PR), UsageError, 2, "none.json cannot be read"),
+        (("--budget", "hits=2ms", "--a", MAIN, "--b", "arm=gone"), UserError, 3, "no request matches"),
+    ],
+)
+def test_what_is_wrong_is_never_taken_for_a_regression(
+    arguments: tuple[str, ...], error: type[UserError], code: int, words: str, filled: Database
+) -> None:
+    shown = gate(filled, *arguments)
+    assert isinstance(shown.exception, error)
+    assert shown.exception.exit_code == code
+    assert words in str(shown.exception)
+
+
+def test_what_is_no_report_is_no_baseline(filled: Database, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    for text, words in (("{}", "is no saved report"), ('{"schema": 0, "b": {"asked": "x=1"}, "metric": "e2e",'
+                        ' "quantile": 0.5}', "has schema 0")):  # fmt: skip
+        file.write_text(text)
+        shown = gate(filled, "--budget", "hits=2ms", "--against", str(file), "--b", PR)
+        assert isinstance(shown.exception, UsageError)
+        assert words in str(shown.exception)
+
+
+def test_no_store_decides_nothing() -> None:
+    options = ["--store", "http://127.0.0.1:1/x", "--budget", "hits=2ms", "--a", MAIN, "--b", PR]
+    shown = CliRunner().invoke(cli, ["gate", *options])
+    assert isinstance(shown.exception, UserError)
+    assert shown.exception.exit_code == 3
