@@ -21,25 +21,19 @@ def split_tokens(runs: Runs, those: Beyond) -> Ints:
 
 
 def from_afar(runs: Runs, those: Beyond) -> Flags:
-    """Of which requests (n,) all that go on differently behind the known blocks were sent to other servers or under
-    another isolation, so that what they share was not held here: as the chains at hand show, or as the last known block
-    does, which had not been sent here."""
+    """Of which requests (n,) all chains at hand that go on differently behind the known blocks were sent to other
+    servers or under another isolation: what they share was not held here."""
     chains, numbers, history = runs.chains, runs.numbers, runs.history
     out = np.zeros(chains.n, np.bool_)
     rows = np.flatnonzero((those.ends > 0) & (chains.split_depth == those.ends) & (chains.split_tokens > 0))
-    if not len(rows):
-        return out
-    last = numbers.key[chains.offsets[rows] + those.ends[rows] - 1]
-    at, arrived = chains.server[rows], chains.arrived[rows]
-    sent = history.sent[numbers.content[last]] < arrived
-    out[rows] = sent & (history.first(last, at) >= arrived)
     key, server = np.divmod(history.pairs, history.servers)
     child = numbers.parent[numbers.content[key]] >= 0
-    if not child.any():
+    if not len(rows) or not child.any():
         return out
     key, server, first = key[child], server[child], history.times[child]
     parent = numbers.parent[numbers.content[key]]
-    known, root = numbers.content[last], numbers.key[chains.offsets[rows]]
+    known = numbers.content[numbers.key[chains.offsets[rows] + those.ends[rows] - 1]]
+    root, at, arrived = numbers.key[chains.offsets[rows]], chains.server[rows], chains.arrived[rows]
     anywhere = _earliest(parent, first, known) < arrived
     scale = numbers.keys * history.servers
     here = _earliest(
@@ -47,7 +41,7 @@ def from_afar(runs: Runs, those: Beyond) -> Flags:
         first,
         known * scale + root * history.servers + at,
     )
-    out[rows] |= anywhere & (here >= arrived)
+    out[rows] = anywhere & (here >= arrived)
     return out
 
 

@@ -18,11 +18,11 @@ DELAY_MS = 30.0
 
 
 def test_a_delay_is_measured_and_taken_back(tmp_path: Path) -> None:
-    """A request waits once before it is queued, and once for each of its tokens after the first and more: the quantile
-    moves by about 1 ms and by several ms a ms. Predictions are there, and of the same order."""
+    """A request waits once before it is queued, and once for each of its tokens after the first: the mean moves by
+    about 1 ms for each ms of the one and by several of the other, and predictions are of the same order."""
     stopping = threading.Event()
     with watched(tmp_path / "engine", ("--device-blocks", "4096", "--host-blocks", "0")) as on:
-        load = threading.Thread(target=send, args=(Phase("load", 3.0, seconds=120), on, stopping))
+        load = threading.Thread(target=send, args=(Phase("load", 6.0, seconds=120), on, stopping))
         load.start()
         try:
             asked = [
@@ -54,7 +54,7 @@ def test_a_delay_is_measured_and_taken_back(tmp_path: Path) -> None:
     assert queue["linear"] == pytest.approx(queue["measured"], rel=0.7)
     assert 0.4 < decode["linear"] / decode["measured"] < 1.6
     for line in found["layers"]:
-        assert line["twin"] is None or 0.3 < line["twin"] / line["measured"] < 3, line
+        assert 0.3 < line["twin"] / line["measured"] < 3, line
 
 
 def test_an_engine_that_nobody_watches_or_loads_is_said(tmp_path: Path) -> None:
@@ -75,5 +75,5 @@ def test_an_engine_that_nobody_watches_or_loads_is_said(tmp_path: Path) -> None:
         unknown = CliRunner().invoke(cli, asked)
         assert "is not watched: run hitmap attach" in str(unknown.exception)
         few = CliRunner().invoke(cli, [*asked, "--server", SERVER])
-        assert "too few requests came while there was no delay: none" in str(few.exception)
+        assert "too few requests came in turns without a delay: none" in str(few.exception)
         assert [fault.spec for fault in ask("GET", on.url, None)] == list(SLOW_DEVICE)

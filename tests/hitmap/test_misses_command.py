@@ -193,7 +193,7 @@ def test_explain(filled: Database) -> None:
         "0 of 67 prompt tokens came from the cache; 67 were computed: 48 elsewhere, 19 cold."
     )
     assert "r1 on b, model m, 2026-11-29 12:01:40 UTC" in flat
-    assert "0 48 elsewhere held by a at that moment" in flat
+    assert "0 48 48 elsewhere held by a at that moment" in flat
     data = json.loads(hitmap(filled, "explain", "r1", "--json").output)
     assert [(run["start"], run["end"], run["part"]) for run in data["runs"]] == [
         (0, 48, "elsewhere"),

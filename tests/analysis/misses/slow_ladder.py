@@ -149,10 +149,6 @@ class SlowLadder(SlowPlaces):
         mine = self.c.servers[self.c.server[i]]
         if known != self.c.split_depth[i]:
             return False
-        last = word[known - 1] if known else (0, 0)
-        sent = self.sent.get(last[0], FOREVER) < self.c.arrived[i]
-        if sent and self.first.get((last, mine), FOREVER) >= self.c.arrived[i]:
-            return True
         return bool(times) and not any(key[1] == word[0][1] and server == mine for _, key, server in times)
 
     def _all(self, key: Key) -> set[Key]:

@@ -39,15 +39,6 @@ def test_shared_tokens_of_a_prompt_of_another_server_or_salt_were_not_held_here(
         assert parts(world.climb()) == {"actual": 32, "unknown": 9, "cold": 10}
 
 
-def test_the_first_prompt_of_a_salt_shares_with_no_other_of_its_own() -> None:
-    """The chain that goes on otherwise is not at hand; what it shares before that was never sent under this salt."""
-    world = World().sent("AB", 0).store("AB", 10).served("ABD", NOW, salt=5, split=(2, 9), more=3)
-    assert parts(world.climb()) == {"isolated": 32, "unknown": 9, "cold": 10}
-    same = World().sent("AB", 0, salt=5).store("AB", 10, salt=5)
-    same.served("ABD", NOW, salt=5, found=2, split=(2, 9), more=3)
-    assert parts(same.climb()) == {"actual": 32, "unaligned": 9, "cold": 10}
-
-
 def test_what_speculative_decoding_drops_is_unaligned() -> None:
     world = World(alignments={"a": Alignment(16, 1)}).served("ABCD", 0).ask("ABCD", NOW, more=5)
     assert parts(world.climb()) == {"actual": 48, "unaligned": 16, "cold": 5}
