@@ -91,7 +91,7 @@ class Pair:
             base.workload,
             host=broken[str(Tier.HOST)],
             remote=broken[str(Tier.REMOTE)],
-            computed=broken[COMPUTED],
+            computed=np.maximum(broken[COMPUTED], 1.0),
             before=before,
             after=after,
         )

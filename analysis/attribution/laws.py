@@ -46,12 +46,13 @@ def laws(a: Fit, b: Fit) -> Laws:
     """The laws of two fits of one server, the same in all speeds in which these do not differ."""
     mean = np.array([*astuple(a.law), *astuple(b.law)])
     covariance = _covariance(a, b)
-    same = [name for name in SPEEDS if len(_rows([name], covariance))]
+    known = [name for name in SPEEDS if len(_rows([name], covariance))]
+    same = known.copy()
     while same and _differ(mean, covariance, same):
         same.remove(min(same, key=lambda name: _distance(mean, covariance, [s for s in same if s != name])))
     mean, covariance = _constrained(mean, covariance, _rows(same, covariance))
     found = _pair(mean)
-    return Laws(*found, mean, covariance, tuple(name for name in SPEEDS if name not in same))
+    return Laws(*found, mean, covariance, tuple(name for name in known if name not in same))
 
 
 def apart(a: Fit, b: Fit) -> Laws:

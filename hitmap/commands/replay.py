@@ -21,14 +21,13 @@ from hitmap.signals import stopped_by_signals
 if TYPE_CHECKING:
     from hitmap.replay.player import Player
 
+_DOOR = "127.0.0.1:4317"  # of hitmap collect and attach, unless told otherwise
 _LAST_LOOK_S = 1.0  # for those who follow the logs, before these go
 
 
 @click.command()
 @click.argument("folder", metavar="CAPTURE", type=click.Path(path_type=Path))
-@click.option(
-    "--otlp", default="127.0.0.1:4317", show_default=True, metavar="HOST:PORT", help="The collector."
-)
+@click.option("--otlp", default=_DOOR, show_default=True, metavar="HOST:PORT", help="The collector.")
 @click.option(
     "--http-port",
     default=0,
@@ -113,7 +112,7 @@ def command(
             tell=lambda line: console.print(f"hitmap replay: {line}", soft_wrap=True, markup=False),
         ) as player,
     ):
-        _introduce(player, console, as_json)
+        _introduce(player, console, otlp, as_json)
         while not no_wait and not stopping.is_set() and not player.wait_attached(0.5):
             pass
         with Progress(console=console, transient=True, disable=as_json) as bar:
@@ -143,8 +142,8 @@ def _logs(file: Path | None) -> Iterator[Path]:
         time.sleep(_LAST_LOOK_S)
 
 
-def _introduce(player: Player, console: Console, as_json: bool) -> None:
-    """Say where the ports are: as the command that attaches to them."""
+def _introduce(player: Player, console: Console, otlp: str, as_json: bool) -> None:
+    """Say where the ports are: as the command that attaches to them, its door where spans will be sent."""
     tokenizer = player.capture.tokenizer if player.capture.log else None
     addresses = {
         "url": player.url,
@@ -170,5 +169,7 @@ def _introduce(player: Player, console: Console, as_json: bool) -> None:
         words += ["--server-log", str(player.server_log_file.absolute())]
     if player.capture.service_name:
         words += ["--service", player.capture.service_name]
+    if otlp != _DOOR:
+        words += ["--otlp-grpc", otlp]
     console.print("In another terminal:", style="bold")
     console.print("  " + shlex.join(words), soft_wrap=True, markup=False)

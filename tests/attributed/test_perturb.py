@@ -22,7 +22,7 @@ def test_a_delay_is_measured_and_taken_back(tmp_path: Path) -> None:
     about 1 ms for each ms of the one and by several of the other, and predictions are of the same order."""
     stopping = threading.Event()
     with watched(tmp_path / "engine", ("--device-blocks", "4096", "--host-blocks", "0")) as on:
-        load = threading.Thread(target=send, args=(Phase("load", 6.0, seconds=120), on, stopping))
+        load = threading.Thread(target=send, args=(Phase("load", 8.0, seconds=120), on, stopping))
         load.start()
         try:
             asked = [
@@ -37,7 +37,7 @@ def test_a_delay_is_measured_and_taken_back(tmp_path: Path) -> None:
                 str(DELAY_MS),
                 "--json",
             ]
-            asked += ["--layer", "queue", "--layer", "decode", "--seconds", "9", "--quantile", "mean"]
+            asked += ["--layer", "queue", "--layer", "decode", "--seconds", "7", "--quantile", "mean"]
             result = CliRunner().invoke(cli, asked)
             left = [fault.spec for fault in ask("GET", on.url, None)]
         finally:

@@ -62,7 +62,7 @@ def test_it_waits_for_a_watcher_plays_and_counts(run1: Path, receiver: Receiver,
 
 def test_it_says_how_to_attach_and_can_be_stopped(run1: Path, tmp_path: Path) -> None:
     log = tmp_path / "a log.jsonl"
-    command = replay(run1, "--log-file", log)
+    command = replay(run1, "--log-file", log, "--otlp", "127.0.0.1:14317")
     assert command.stderr
     assert command.stderr.readline() == "In another terminal:\n"
     words = shlex.split(command.stderr.readline())
@@ -73,6 +73,7 @@ def test_it_says_how_to_attach_and_can_be_stopped(run1: Path, tmp_path: Path) ->
     told = attach.command.make_context("attach", words[2:]).params
     assert told["logs"] == (str(log),)
     assert told["services"] == ("vllm-tiny",)
+    assert told["otlp_grpc"] == "127.0.0.1:14317"
     assert told["kv_bind"] is False
     assert len(told["servers"]) == len(told["kv_events"]) == len(told["replays"]) == 1
 

@@ -1,0 +1,171 @@
+"""What the twin is given for a coalition: tokens, times, laws and limits of one side with parts of the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.attribution.borrowed import Strata, borrowed, strata
+from analysis.attribution.causes import CAPACITY, OTHER, WORKLOAD, Half, Pair
+from analysis.attribution.laws import apart, laws
+from analysis.attribution.model import NOT_TOLD, Side
+from analysis.attribution.sticks import OF_TIERS, sticks
+from analysis.attribution.tokens import COMPUTED
+from analysis.quantiles import Floats
+from analysis.twin.model import Fit, Law, Limits
+from analysis.twin.workload import workload
+
+SOURCES = ("device", "host", "unaligned", "evicted", "changed", "cold")
+LAW = Law(step=6, prefill=0.06, attention=0.001, decode=0.2, context=0.01, host=0.01, host_fixed=1)
+LIMITS = Limits(16, 512, 10_000)
+
+
+def side(n: int, seed: int, shares: dict[str, float], name: str = "a") -> Side:
+    """n requests whose tokens come from SOURCES in about these shares, the rest from the device."""
+    rng = np.random.default_rng(seed)
+    prompt = rng.integers(100, 2000, n).astype(float)
+    tokens = np.zeros((len(SOURCES), n))
+    left = prompt.copy()
+    for source, share in shares.items():
+        took = (
+            np.floor(left * np.clip(rng.normal(share, 0.1, n), 0, 1))
+            if 0 < share < 1
+            else np.floor(left * share)
+        )
+        tokens[SOURCES.index(source)] = took
+        left -= took
+    tokens[0] = left
+    times = np.stack([rng.exponential(10, n) for _ in range(4)])
+    return Side(
+        name=name,
+        arrival=np.cumsum(rng.exponential(0.1, n)),
+        totals=times.sum(axis=0),
+        layers=("frontend", "queue", "prefill", "decode"),
+        times=times,
+        prompt=prompt,
+        completion=rng.integers(2, 40, n).astype(float),
+        sources=SOURCES,
+        tokens=tokens,
+        template=np.full(n, NOT_TOLD),
+        server=np.zeros(n, np.int64),
+        servers=("s",),
+        begin=0.0,
+        end=n / 10,
+    )
+
+
+HITS = side(400, 1, {"cold": 0.1, "host": 0.2})
+LOST = side(300, 2, {"cold": 0.1, "changed": 0.8, "host": 0.2}, "b")
+
+
+def half(of: Side, law: Law = LAW, limits: Limits = LIMITS) -> Half:
+    return Half(of, workload(of), law, limits, np.zeros(of.n), np.ones(of.n))
+
+
+def test_all_as_it_was_is_what_it_was_and_all_as_it_is_what_it_is() -> None:
+    pair = Pair(half(HITS), half(LOST, replace(LAW, decode=0.4), replace(LIMITS, max_num_seqs=8)))
+    for inside, of in (((), pair.a), (pair.names, pair.b)):
+        (work, law, limits), beyond = pair.case(inside)
+        for name in ("arrival", "prompt", "completion", "host", "remote", "computed", "before", "after"):
+            np.testing.assert_allclose(getattr(work, name), getattr(of.workload, name), err_msg=name)
+        assert (law, limits) == (of.law, of.limits)
+        assert not beyond.any()
+
+
+@pytest.mark.parametrize("base", [HITS, LOST])
+def test_a_cause_moves_its_own_share_of_the_tokens_and_no_other(base: Side) -> None:
+    """With `changed` as on the other side, computed tokens are as many a prompt token as there, about."""
+    pair = Pair(half(HITS), half(LOST))
+    inside = {"changed"} if base is HITS else {*pair.names} - {"changed"}
+    (work, _, _), _ = pair.case(inside)
+    other = LOST if base is HITS else HITS
+    expected = 1 - (other.tokens[0].sum() + other.tokens[1].sum()) / other.prompt.sum()
+    assert len(work.arrival) == base.n
+    assert work.computed.sum() / work.prompt.sum() == pytest.approx(expected, abs=0.03)
+
+
+def test_names_are_those_that_can_have_changed_anything() -> None:
+    nothing = side(200, 3, {"cold": 0.2})
+    assert Pair(half(nothing), half(nothing)).names == (
+        WORKLOAD,
+        "cold",
+        "prefill speed",
+        "decode speed",
+        OTHER,
+    )
+    named = Pair(half(HITS), half(LOST)).names
+    assert named == (
+        WORKLOAD,
+        "cold",
+        "changed",
+        "evicted",
+        "prefill speed",
+        "decode speed",
+        "tier speed",
+        OTHER,
+    )
+    roomy = Pair(half(HITS), half(LOST), another_room=True).names
+    assert CAPACITY in roomy
+    assert "evicted" not in roomy  # what a lower tier held made room, too
+
+
+def test_a_speed_never_measured_on_a_side_is_the_others() -> None:
+    never = replace(LAW, host=0.0, host_fixed=0.0)
+    pair = Pair(half(HITS, never), half(LOST))
+    assert pair.case(())[0][1].host == LAW.host
+
+
+@given(st.sets(st.sampled_from(["changed", "cold", "evicted", "unaligned", "host"])), st.booleans())
+def test_tokens_add_up_whatever_is_borrowed(over: set[str], flipped: bool) -> None:
+    a, b = (LOST, HITS) if flipped else (HITS, LOST)
+    broken = sticks(a, b, strata(a, b), np.ones(b.n)).broken(over)
+    assert all((tokens >= -1e-9).all() for tokens in broken.values())
+    total = broken[COMPUTED] + sum((broken[tier] for tier in OF_TIERS), np.zeros(a.n))
+    assert (total <= a.prompt + 1e-6).all()
+
+
+@given(st.integers(0, 10_000))
+def test_a_side_that_equals_the_other_keeps_what_it_has(seed: int) -> None:
+    values = np.random.default_rng(seed).choice([0.0, 0.2, 0.7, 1.0], 120)
+    alike, every = Strata(np.zeros(120, np.int64), np.zeros(120, np.int64)), np.ones(120)
+    np.testing.assert_array_equal(borrowed(values, values, alike, every, every), values)
+
+
+def test_misses_that_came_in_a_burst_come_in_a_burst() -> None:
+    """Nothing was lost on A; on B all was, in the sixth tenth of the window."""
+    never, burst = np.zeros(200), np.zeros(100)
+    burst[50:60] = 1.0
+    alike = Strata(np.zeros(200, np.int64), np.zeros(100, np.int64))
+    lent = borrowed(never, burst, alike, np.ones(200), np.ones(100))
+    np.testing.assert_array_equal(np.flatnonzero(lent), np.arange(100, 120))
+
+
+def fit(law: Law, error: float) -> Fit:
+    """Whose prefill and decode are each known to a relative `error` only, and together much better."""
+    covariance = np.zeros((9, 9))
+    covariance[np.ix_([1, 3], [1, 3])] = error**2 * np.array([[1.0, -0.95], [-0.95, 1.0]])
+    covariance[[0, 2, 4], [0, 2, 4]] = (error / 10) ** 2
+    return Fit(law, covariance, LIMITS, hidden_wait=False, quiet=(0.0, 0.0), n=1000)
+
+
+def test_laws_are_told_apart_only_where_the_data_do() -> None:
+    """A prefill that seems slower by what a decode seems faster is one law; a decode that doubled is not."""
+    plain, seems = fit(LAW, 0.2), fit(replace(LAW, prefill=LAW.prefill * 1.2, decode=LAW.decode * 0.8), 0.2)
+    found = laws(plain, seems)
+    assert found.changed == ()
+    assert found.a.prefill == pytest.approx(found.b.prefill)
+    assert found.a.decode == pytest.approx(found.b.decode)
+    slower = fit(replace(LAW, decode=LAW.decode * 2, step=LAW.step * 2), 0.05)
+    found = laws(fit(LAW, 0.05), slower)
+    assert found.changed == ("decode speed",)
+    assert found.b.step == pytest.approx(2 * found.a.step, rel=0.1)
+    assert found.a.prefill == pytest.approx(found.b.prefill)
+    drawn = found.draw(np.random.default_rng(0), 50)
+    assert all(a.prefill == pytest.approx(b.prefill) for a, b in drawn)
+    spread: Floats = np.array([a.prefill for a, _ in drawn])
+    assert 0.005 < spread.std() / spread.mean() < 0.06
+    assert apart(plain, seems).b == seems.law
