@@ -6,7 +6,9 @@
 
 Traffic and truth are those of tests/analysis/attribution/generators.py. The error of a seed is the largest over its
 shares. DoWhy (gcm.distribution_change, 20,000 samples) runs in a Python that has it, since it pins an older numpy; its
-"total" node counts as a share, whose truth is 0.
+"total" node counts as a share, whose truth is 0. It tests each mechanism first and gives those that do not differ
+significantly nothing; hitmap gives what the two samples differ by, with its interval. So errors are told of the shares
+that did change, and of all.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ def dowhy(seeds: int, python: str | None) -> None:
         sys.exit(
             "no DoWhy in this Python: pip install dowhy into another one and pass it as --dowhy-python PATH"
         )
-    for case in CASES:
+    for case in [case for case in CASES if case != "nothing"]:
         true = truth(AS_WAS, CASES[case], Q, TRUTH_N)
         for seed in range(seeds):
             a, b = pair(case, seed, N)
@@ -104,13 +106,14 @@ def dowhy(seeds: int, python: str | None) -> None:
             shares = found["shares"]
             theirs = {layer: shares[layer] for layer in (*LAYERS, "total")}
             theirs |= {"workload": shares["prompt"] + shares["completion"], "hits": shares["computed"]}
-            errors = [max(abs(v - true.get(k, 0.0)) for k, v in of.items()) for of in (ours, theirs)]
-            print(
-                f"{case:22} seed {seed}: hitmap {errors[0]:5.2f} ms in {ours_s:6.1f} s,"
-                f" DoWhy {errors[1]:5.2f} ms in {found['seconds']:6.1f} s"
-                f" (its total node {theirs['total']:+.2f} ms)",
-                flush=True,
-            )
+            told = []
+            for name, of, seconds in (("hitmap", ours, ours_s), ("DoWhy", theirs, found["seconds"])):
+                errors = {key: abs(value - true.get(key, 0.0)) for key, value in of.items()}
+                changed = [errors[key] for key, share in true.items() if share] or [0.0]
+                told.append(
+                    f"{name} {max(changed):5.2f} / {max(errors.values()):5.2f} ms in {seconds:6.1f} s"
+                )
+            print(f"{case:22} seed {seed}, worst changed / of all: {', '.join(told)}", flush=True)
 
 
 def _dowhy(a: Side, b: Side, seed: int, python: str) -> dict:

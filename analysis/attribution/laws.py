@@ -1,116 +1,181 @@
-"""The step-time laws of both sides, told apart only where the data do.
+"""How times depend on tokens, and the strata within which what is left over is alike.
 
-Two fits of one unchanged server differ by chance, and more in each number than in what they predict: a prefill that
-seems slower is made up for by a decode that seems faster. Replayed, such pairs would be blamed for parts of a change
-that cancel. So the numbers of a speed are the same on both sides unless the fits, by their joint covariance, differ in
-it by more than 3 sigma: the most likely laws under that constraint (generalised least squares). Speeds are freed one
-after the other, the one that explains most first. Where a common law reproduces a side clearly worse than its own
-(another batch or mix can lie where the law bends), each side keeps its own.
+A law is a line in the terms of strata.Sources and how far times are off it, which grows with them. What a request is
+off, in such units, is compared within strata of what the law expects. Strata that do not differ are one: a tail learned
+from all requests is less noisy than one from a few hundred.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.attribution.causes import SPEEDS
+from analysis.attribution.layers import Mask
+from analysis.attribution.model import Ints
+from analysis.attribution.strata import Line, edges, fit
 from analysis.quantiles import Floats
-from analysis.twin.model import Fit, Law
 
-_NAMES = tuple(field.name for field in fields(Law))
-_ONE_SIDED = 2.782  # sigmas beyond which, on one side, lies what lies beyond 3 on both
+_LEAST = 0.2  # of the mean spread: what a spread is at least, where a line says less
+_CHANCE = (
+    1.358  # of Kolmogorov and Smirnov: two samples of one distribution are further apart in 5 % of cases
+)
+_LENGTHS = 5
+
+Told = tuple[Floats, Floats, Ints]
+"""Terms (d, n), values (n,) and groups (n,) of some requests of one side."""
 
 
 @dataclass(frozen=True)
-class Laws:
-    """a, b: of the sides. mean, covariance: (18,) and (18, 18) of their numbers, those of A first. changed: speeds that
-    are not the same."""
+class Law:
+    """What a value is expected to be, and how far it is off on average (never less than `least`)."""
 
-    a: Law
-    b: Law
-    mean: Floats
-    covariance: Floats
-    changed: tuple[str, ...]
+    line: Line
+    spread: Line
+    least: float
 
-    def draw(self, rng: np.random.Generator, count: int) -> list[tuple[Law, Law]]:
-        """`count` pairs that the data could as well have come from."""
-        values, vectors = np.linalg.eigh(self.covariance)
-        shifts = rng.standard_normal((count, len(values))) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-        return [_pair(self.mean + shift) for shift in shifts]
+    def off(self, values: Floats, terms: Floats, group: Ints) -> Floats:
+        """How many spreads values (n,) are off."""
+        return np.asarray((values - self.line(terms, group)) / self._spread(terms, group))
 
+    def at(self, off: Floats, terms: Floats, group: Ints) -> Floats:
+        """The values (n,) that are so far off."""
+        return np.asarray(self._spread(terms, group) * off + self.line(terms, group))
 
-def laws(a: Fit, b: Fit) -> Laws:
-    """The laws of two fits of one server, the same in all speeds in which these do not differ."""
-    mean = np.array([*astuple(a.law), *astuple(b.law)])
-    covariance = _covariance(a, b)
-    known = [name for name in SPEEDS if len(_rows([name], covariance))]
-    same = known.copy()
-    while same and _differ(mean, covariance, same):
-        same.remove(min(same, key=lambda name: _distance(mean, covariance, [s for s in same if s != name])))
-    mean, covariance = _constrained(mean, covariance, _rows(same, covariance))
-    found = _pair(mean)
-    return Laws(*found, mean, covariance, tuple(name for name in known if name not in same))
+    def _spread(self, terms: Floats, group: Ints) -> Floats:
+        return np.maximum(self.spread(terms, group), self.least)
 
 
-def apart(a: Fit, b: Fit) -> Laws:
-    """The laws as they were fitted."""
-    return Laws(a.law, b.law, np.array([*astuple(a.law), *astuple(b.law)]), _covariance(a, b), tuple(SPEEDS))
+def law(told: Told, groups: int, towards: Law | None = None) -> Law:
+    """Fitted to some requests; `towards` holds where they say nothing."""
+    terms, values, group = told
+    line = fit(terms, values, group, groups, None if towards is None else towards.line.slopes)
+    off = np.abs(values - line(terms, group))
+    spread = fit(terms, off, group, groups, None if towards is None else towards.spread.slopes)
+    return Law(line, spread, _LEAST * float(off.mean()) if off.any() else 1.0)
 
 
-def _pair(numbers: Floats) -> tuple[Law, Law]:
-    a, b = np.split(np.maximum(numbers, 0.0), 2)
-    return Law(*a.tolist()), Law(*b.tolist())
+def common_law(a: Told, b: Told, groups: int) -> Law:
+    """Of both sides. Slopes are those within each: between them, a change would lend its name to whatever else
+    changed."""
+    both = law(
+        (
+            np.concatenate([a[0], b[0]], axis=1),
+            np.concatenate([a[1], b[1]]),
+            np.concatenate([a[2], b[2] + groups]),
+        ),
+        2 * groups,
+    )
+    line, spread = (Line(x.slopes, x.levels.reshape(2, -1).mean(axis=0)) for x in (both.line, both.spread))
+    return Law(line, spread, both.least)
 
 
-def _covariance(a: Fit, b: Fit) -> Floats:
-    """Of both fits' numbers. One that a fit has at 0 is known there no better than the other fit knows it."""
-    m = len(_NAMES)
-    covariance = np.zeros((2 * m, 2 * m))
-    for first, fit in ((0, a), (m, b)):
-        numbers = np.array(astuple(fit.law))
-        covariance[first : first + m, first : first + m] = numbers[:, None] * fit.covariance * numbers
-    for at in range(m):
-        here, there = covariance[at, at], covariance[at + m, at + m]
-        covariance[at, at], covariance[at + m, at + m] = here or there, there or here
-    return covariance
+@dataclass(frozen=True)
+class Score:
+    """Strata of requests by what a law expects of them. gate: a term; requests without it are in a stratum of their
+    own, the first. number: of each stratum; those with one number are one."""
+
+    law: Law
+    edges: Floats
+    gate: int | None
+    number: Ints
+
+    @property
+    def count(self) -> int:
+        return int(self.number.max()) + 1
+
+    def __call__(self, terms: Floats, group: Ints) -> Ints:
+        if self.count == 1:
+            return np.zeros(len(group), dtype=np.int64)
+        return self.number[self.fine(terms, group)]
+
+    def fine(self, terms: Floats, group: Ints) -> Ints:
+        """Before any are one."""
+        stratum = np.searchsorted(self.edges, self.law.line(terms, group), side="right")
+        return stratum if self.gate is None else np.where(terms[self.gate] > 0, stratum + 1, 0)
 
 
-def _rows(speeds: Collection[str], covariance: Floats) -> Floats:
-    """Constraints (k, 18): each number of these speeds is the same on both sides."""
-    m = len(_NAMES)
-    rows = []
-    for at, name in enumerate(_NAMES):
-        if any(name in SPEEDS[speed] for speed in speeds) and covariance[at, at] > 0:
-            row = np.zeros(2 * m)
-            row[at], row[at + m] = 1.0, -1.0
-            rows.append(row)
-    return np.array(rows).reshape(-1, 2 * m)
+def score(a: Told, b: Told, groups: int, gate: int | None = None) -> Score:
+    """Strata that both sides have."""
+    if gate is not None:
+        a, b = _where(a, a[0][gate] > 0), _where(b, b[0][gate] > 0)
+    expected = common_law(a, b, groups)
+    of_a, of_b = (expected.line(terms, group) for terms, _, group in (a, b))
+    cuts = edges(of_a, of_b) if len(of_a) and len(of_b) else np.empty(0)
+    return Score(expected, cuts, gate, np.arange(len(cuts) + 1 + (gate is not None)))
 
 
-def _differ(mean: Floats, covariance: Floats, speeds: list[str]) -> bool:
-    """Whether chance makes two fits differ so much in these in fewer than one in 370 cases (3 sigma).
+def _where(told: Told, rows: Mask) -> Told:
+    terms, values, group = told
+    return terms[:, rows], values[rows], group[rows]
 
-    Source: Wilson and Hilferty, PNAS 17 (1931), for the chi-squared tail.
+
+@dataclass(frozen=True)
+class Lengths:
+    """Strata by group and length of the prompt; edges: of each group; number: as in Score."""
+
+    edges: tuple[Floats, ...]
+    number: Ints
+
+    @property
+    def count(self) -> int:
+        return int(self.number.max()) + 1
+
+    def __call__(self, group: Ints, prompt: Floats) -> Ints:
+        if self.count == 1:
+            return np.zeros(len(group), dtype=np.int64)
+        return self.number[self.fine(group, prompt)]
+
+    def fine(self, group: Ints, prompt: Floats) -> Ints:
+        """Before any are one."""
+        stratum = np.zeros(len(group), dtype=np.int64)
+        first = 0
+        for g, edge in enumerate(self.edges):
+            here = np.flatnonzero(group == g)
+            stratum[here] = first + np.searchsorted(edge, prompt[here], side="right")
+            first += len(edge) + 1
+        return stratum
+
+
+def lengths(a: tuple[Ints, Floats], b: tuple[Ints, Floats], groups: int) -> Lengths:
+    """By group and prompt of some requests of both sides."""
+    cuts = []
+    for g in range(groups):
+        x, y = (prompt[group == g] for group, prompt in (a, b))
+        cuts.append(edges(x, y, _LENGTHS) if len(x) and len(y) else np.empty(0))
+    return Lengths(tuple(cuts), np.arange(sum(len(cut) + 1 for cut in cuts)))
+
+
+def merged(a: tuple[Floats, Ints], b: tuple[Floats, Ints], count: int, *, by_value: bool = False) -> Ints:
+    """Numbers (count,) of strata: neighbours whose values differ on neither side by more than chance have one.
+
+    a, b: values and strata (n,) of some requests. by_value: neighbours by their mean, not by their number.
     """
-    k = len(_rows(speeds, covariance))
-    cubed = (_distance(mean, covariance, speeds) / k) ** (1 / 3)
-    return bool((cubed - (1 - 2 / (9 * k))) / math.sqrt(2 / (9 * k)) > _ONE_SIDED)
+    parts = [[np.sort(values[stratum == s]) for s in range(count)] for values, stratum in (a, b)]
+    order = range(count)
+    if by_value:
+        means = [
+            np.concatenate(both).mean() if any(map(len, both)) else 0.0 for both in zip(*parts, strict=True)
+        ]
+        order = np.argsort(means, kind="stable").tolist()
+    number = np.zeros(count, dtype=np.int64)
+    so_far = [of[order[0]] for of in parts]
+    last = 0
+    for s in order[1:]:
+        here = [of[s] for of in parts]
+        if all(_alike(x, y) for x, y in zip(so_far, here, strict=True)):
+            so_far = [np.sort(np.concatenate(pair)) for pair in zip(so_far, here, strict=True)]
+        else:
+            so_far, last = here, last + 1
+        number[s] = last
+    return number
 
 
-def _distance(mean: Floats, covariance: Floats, speeds: list[str]) -> float:
-    """How far apart the sides are in these speeds, squared sigmas."""
-    rows = _rows(speeds, covariance)
-    if not len(rows):
-        return 0.0
-    apart = rows @ mean
-    return float(apart @ np.linalg.pinv(rows @ covariance @ rows.T) @ apart)
-
-
-def _constrained(mean: Floats, covariance: Floats, rows: Floats) -> tuple[Floats, Floats]:
-    if not len(rows):
-        return mean, covariance
-    gain = covariance @ rows.T @ np.linalg.pinv(rows @ covariance @ rows.T)
-    return mean - gain @ rows @ mean, covariance - gain @ rows @ covariance
+def _alike(x: Floats, y: Floats) -> bool:
+    """Whether two sorted samples can be of one distribution (Kolmogorov and Smirnov)."""
+    if not len(x) or not len(y):
+        return True
+    both = np.concatenate([x, y])
+    upto = [np.searchsorted(of, both, side="right") / len(of) for of in (x, y)]
+    return float(np.abs(upto[0] - upto[1]).max()) <= _CHANCE * math.sqrt(1 / len(x) + 1 / len(y))

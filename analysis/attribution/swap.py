@@ -200,7 +200,7 @@ class Swap:
                 yield _Link(own.ranks, side, side.layers[i].ranks, stratum, below, above)
         for own_ranks, side, target, stratum, at in self._chain_links(coalition, told, rows):
             slopes = sum(
-                (self.other if i in coalition.layers else self.own).layers[i].line.slopes
+                (self.other if i in coalition.layers else self.own).layers[i].law.line.slopes
                 for i in range(len(self.own.layers))
             )
             ends = _around(own_ranks.knot[rows])

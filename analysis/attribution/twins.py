@@ -10,9 +10,9 @@ import numpy as np
 from analysis.attribution.binned import Blocks
 from analysis.attribution.causes import Half, Pair
 from analysis.attribution.game import FROM_REPLAY
-from analysis.attribution.laws import Laws, apart, laws
 from analysis.attribution.model import Fidelity, Ints, Resampling, Side
 from analysis.attribution.reader import alike
+from analysis.attribution.step_laws import Laws, apart, laws
 from analysis.attribution.told import Room, ToldSide
 from analysis.bootstrap import supports
 from analysis.quantiles import Floats

@@ -18,9 +18,10 @@ from analysis.attribution.resampling import resampling
 from analysis.report.metrics import METRICS
 from tests.attributed.live import Phase, Told, play
 
-pytestmark = pytest.mark.slow
+# Milliseconds of a live engine are compared, which other tests beside it would lengthen.
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
-RATE = 5.0
+RATE = 6.0
 SHARE = 0.8
 WARM = Phase("warm", RATE, seed=9, seconds=8)
 WIDE = [

@@ -10,12 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.attribution.borrowed import Strata, borrowed, strata
+from analysis.attribution.caused import caused
 from analysis.attribution.causes import CAPACITY, OTHER, WORKLOAD, Half, Pair
-from analysis.attribution.laws import apart, laws
-from analysis.attribution.model import NOT_TOLD, Side
+from analysis.attribution.model import NOT_TOLD, Refused, Side
+from analysis.attribution.resampling import resampling
+from analysis.attribution.step_laws import apart, laws
 from analysis.attribution.sticks import OF_TIERS, sticks
 from analysis.attribution.tokens import COMPUTED
+from analysis.attribution.told import ToldSide
 from analysis.quantiles import Floats
+from analysis.report.metrics import METRICS
 from analysis.twin.model import Fit, Law, Limits
 from analysis.twin.workload import workload
 
@@ -169,3 +173,21 @@ def test_laws_are_told_apart_only_where_the_data_do() -> None:
     spread: Floats = np.array([a.prefill for a, _ in drawn])
     assert 0.005 < spread.std() / spread.mean() < 0.06
     assert apart(plain, seems).b == seems.law
+
+
+@pytest.mark.parametrize(
+    ("other", "metric", "why"),
+    [
+        (replace(LOST, sampled=3), "e2e", "thinned to one request in 3"),
+        (replace(LOST, servers=("t", "u"), server=np.arange(300) % 2), "e2e", "ask for one with server=NAME"),
+        (LOST.subset(np.arange(50)), "e2e", "has 50 requests, a twin takes"),
+        (replace(LOST, tokens=LOST.tokens * np.nan), "e2e", "is told for no request"),
+    ],
+)
+def test_where_there_is_no_twin_it_says_why(other: Side, metric: str, why: str) -> None:
+    drawn = resampling(HITS, other, np.random.default_rng(0))
+    nothing = ToldSide({}, {})
+    found, fidelity, own = caused(HITS, other, 0.5, METRICS[metric], (nothing, nothing), drawn)
+    assert isinstance(found, Refused)
+    assert why in found.reason
+    assert (fidelity, own) == ([], {})

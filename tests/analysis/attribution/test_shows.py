@@ -18,7 +18,7 @@ from analysis.attribution.shows import shows
 from analysis.quantiles import hd_quantile
 from tests.analysis.attribution.generators import AS_WAS, CASES, resampled, side, truth
 
-N, SEEDS, ROUNDS = 6000, 24, 100
+N, SEEDS, ROUNDS = 6000, 16, 100
 Q = 0.95
 
 
