@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.report.compare import compare
+from analysis.report.compare import Asked, compare
 from analysis.sanity.examine import examine
 from analysis.sanity.model import Finding
 from analysis.sanity.words import sentence
@@ -51,7 +51,7 @@ def test_two_names_are_told_under_both(db: Database) -> None:
 def test_a_report_that_lacks_the_metric_names_the_other(db: Database) -> None:
     put(db, blue=[*ATTACHED, RESPONSES], unknown_service=[SPANS])
     with pytest.raises(UserError) as raised:
-        compare(db.client, "server=blue", "server=unknown_service", metric="e2e")
+        compare(db.client, "server=blue", "server=unknown_service", Asked(metric="e2e"))
     assert str(raised.value) == (
         "4 requests are 'server=blue', 0 of them with e2e; at least 3 are needed (--metric takes ttft, e2e, tpot,"
         " client_ttft, client_e2e); blue has no spans, those of unknown_service may be its own: attach it with"

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 RATE = 6.0
 SHARE = 0.8
+QUIET = 0.15  # of a change: what the same load may take longer by itself, or the machine is not fit to tell
 WARM = Phase("warm", RATE, seed=9, seconds=8)
 WIDE = [
     WARM,
@@ -74,9 +75,10 @@ def test_what_was_changed_is_what_is_blamed(
     again: on a machine that others use, too, that is not nothing."""
     base, again = (engines["wide"][name][0].totals.mean() for name in ("base", "again"))
     by_itself = abs(float(again - base))
-    view = judged(engines[engine], cause)
-    if by_itself > 0.5 * view.change:
+    change = float(engines[engine][cause][0].totals.mean() - engines[engine]["base"][0].totals.mean())
+    if by_itself > QUIET * change:
         pytest.skip(f"others use this machine: the same load took {base:.0f} ms and then {again:.0f} ms")
+    view = judged(engines[engine], cause)
     share = next(share for share in view.shares if share.name == cause)
     words = f"{share} of {view.change:.0f} ms; by itself {by_itself:.0f} ms"
     assert share.value >= SHARE * (view.change - by_itself), words

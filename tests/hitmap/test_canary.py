@@ -177,7 +177,7 @@ def test_ctrl_c_and_sigterm_end_it_with_what_is_known(end: signal.Signals) -> No
         placed = 1 + 9 + 7  # the introduction, salt, and lifetime up to its wait
         wait_until(lambda: server.engine.stats().steps >= placed, 20)
         process.send_signal(end)
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "salt.isolates" in output
     assert "lifetime broken off: interrupted" in output

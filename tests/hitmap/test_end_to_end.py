@@ -104,7 +104,8 @@ def test_the_report_shows_the_lost_cache(client: Client) -> None:
     assert (report.a.n, report.b.n) == (14, 28)
     cached = next(t for t in report.tokens if t.source == "cached").share
     assert (round(cached.a.value, 3), cached.b.value) == (0.761, 0.0)
-    assert "rose" in report.answer
+    assert "(n = 14) to " in report.answer  # in time these are too few for its interval to leave zero out
+    assert next(c for c in report.quantiles if c.name == "P50").change.value > 0
     shown = {line.layer for line in report.layers if line.part.clear}
     assert "prefill" in shown or "frontend" in shown
     source = {(c.metric, c.labels) for c in report.counters}
