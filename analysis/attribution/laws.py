@@ -1,8 +1,8 @@
 """How times depend on tokens, and the strata within which what is left over is alike.
 
 A law is a line in the terms of strata.Sources and how far times are off it, which grows with them. What a request is
-off, in such units, is compared within strata of what the law expects. Strata that do not differ are one: a tail learned
-from all requests is less noisy than one from a few hundred.
+off, in such units, is compared within strata of what the law expects. Strata of lengths and of sources that do not
+differ are one: a tail learned from all requests is less noisy than one from a few hundred.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def learn(a: Side, b: Side, resampling: Resampling) -> tuple[Common, Learned, Le
         some_b = _Some(sources, told_b, terms_b, drawn_b)
         signed = [negative(x, y) for x, y in zip(times_a, times_b, strict=True)]
         gates = [sources.gate(a.sources, name) for name in names]
-        scores = pool.map(partial(_score, some_a, some_b, grouped.count), times_a, times_b, signed, gates)
+        scores = pool.map(partial(_score, some_a, some_b, grouped.count), times_a, times_b, gates)
         common = Common(
             groups=grouped,
             sources=sources,
@@ -115,10 +115,6 @@ class _Some:
         told = self.terms[:, here], times[self.rows][here], self.group[here]
         return law(told, len(score.law.line.levels), score.law)
 
-    def off(self, law: Law, times: Floats, signed: bool) -> Floats:
-        """How far they are off it, -inf for those that did not pass."""
-        return _off(law, times[self.rows], signed, self.terms, self.group)
-
 
 def _off(law: Law, times: Floats, signed: bool, terms: Floats, group: Ints) -> Floats:
     return np.where(passed(times, signed), law.off(times, terms, group), -np.inf)
@@ -130,17 +126,11 @@ def _key(sources: Sources, told: Told) -> Floats:
     return np.asarray(sources.missed(told) + 0.1 * told.shares[list(sources.loaded)].sum(axis=0))
 
 
-def _score(
-    a: _Some, b: _Some, groups: int, times_a: Floats, times_b: Floats, signed: bool, gate: int | None
-) -> Score:
-    sides = ((a, times_a), (b, times_b))
-    known = [(of.terms, np.nan_to_num(times[of.rows]), of.group) for of, times in sides]
-    found = score(known[0], known[1], groups, gate)
-    values = [
-        (of.off(of.law(found, times, signed), times, signed), found.fine(of.terms, of.group))
-        for of, times in sides
-    ]
-    return replace(found, number=merged(values[0], values[1], len(found.number)))
+def _score(a: _Some, b: _Some, groups: int, times_a: Floats, times_b: Floats, gate: int | None) -> Score:
+    """Of a layer. Its strata stay apart: what they are off by makes up for the errors of the law, which resamples do
+    not see."""
+    (x, of_a), (y, of_b) = ((np.nan_to_num(times[of.rows]), of) for of, times in ((a, times_a), (b, times_b)))
+    return score((of_a.terms, x, of_a.group), (of_b.terms, y, of_b.group), groups, gate)
 
 
 def _missed(a: _Some, b: _Some, groups: int) -> Score:
