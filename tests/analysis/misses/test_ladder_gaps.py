@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -16,11 +17,21 @@ from tests.analysis.misses.worlds import worlds
 NOW = 100_000
 
 
+@pytest.mark.parametrize(
+    "usage",
+    [
+        pytest.param(True, id="usage"),
+        pytest.param(
+            False,
+            id="no-usage",
+            marks=pytest.mark.xfail(reason="an estimated hit can turn into another cause: docs/limits.md"),
+        ),
+    ],
+)
 @settings(max_examples=150)
-@given(worlds(gaps=False, tiers=False), st.data())
-def test_a_lost_message_makes_unknown_and_no_cause(world: World, data: st.DataObject) -> None:
-    """No request has more tokens of a cause than with all messages, nor more that were served, where usage tells what
-    was served; docs/limits.md says what can happen where it does not."""
+@given(world=worlds(gaps=False, tiers=False), data=st.data())
+def test_a_lost_message_makes_unknown_and_no_cause(world: World, data: st.DataObject, usage: bool) -> None:
+    """No request has more tokens of a cause than with all messages, nor more that were served."""
     assume(max(world.servers.values()) == 1)
     whole = world.climb()
     told = sorted({(row[1], row[2], row[0]) for row in world.rows})
@@ -32,7 +43,7 @@ def test_a_lost_message_makes_unknown_and_no_cause(world: World, data: st.DataOb
     after = min(at for name, number, at in told if (name, number) == (server, rank) and at > time)
     world.rows = [(after, server, rank, Action.GAP, 0, 0, 0), *(row for row in world.rows if row not in lost)]
     missing = world.climb()
-    for i in np.flatnonzero(~whole.derived).tolist():
+    for i in np.flatnonzero(whole.derived != usage).tolist():
         before, now = _here_together(parts(whole, i)), _here_together(parts(missing, i))
         for part, tokens in now.items():
             most = before.get(part, 0) + (before.get("unknown", 0) if part != "actual" else 0)
