@@ -1,4 +1,4 @@
-"""Milliseconds and quantiles as the reports write them."""
+"""Milliseconds, durations and quantiles as the reports write them."""
 
 from __future__ import annotations
 
@@ -22,3 +22,11 @@ def digits(value: float, sign: str = "") -> str:
 def quantile_name(q: float | None, mean: str = "the mean") -> str:
     """`P99`; None is the mean."""
     return mean if q is None else f"P{100 * q:g}"
+
+
+def duration(seconds: float) -> str:
+    """`90 s`, `5 min`, `2 h`, `3 days`."""
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -108,7 +108,7 @@ def fleet(case: Case, days: int, seed: int) -> tuple[int, int]:
 
     length = case.hours * HOUR
     told = [
-        placebo(under_load(24 * N, 24 * length, case.memory_s, rng), length, split, rng, seconds=600)
+        placebo(under_load(24 * N, 24 * length, case.memory_s, rng), length, split, rng, work=10**9)
         for _ in range(days)
     ]
     return sum(one.pairs for one in told), sum(one.blamed for one in told)

@@ -27,7 +27,6 @@ from analysis.report.metrics import Metric
 from analysis.selection import Selection
 
 ROUNDS = 200
-PLACEBO_S = 15.0  # for windows of the past, at most
 Progress = Callable[[str], None]
 Blame = Callable[[Resampling], tuple[Split | Refused, list[Fidelity], Mapping[str, Own]]]
 
@@ -127,7 +126,7 @@ def _null(past: Past, a: Side, drawn: Resampling, asked: Asked, rng: np.random.G
     def split(before: Side, after: Side, resampled: Resampling) -> Split | Refused:
         return shows(before, after, asked.q, resampled)
 
-    return placebo(past.history, length, split, rng, spans=past.spans, rounds=asked.rounds, seconds=PLACEBO_S)
+    return placebo(past.history, length, split, rng, spans=past.spans, rounds=asked.rounds)
 
 
 def _end(side: Side, q: float | None) -> tuple[float, int]:

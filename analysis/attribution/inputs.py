@@ -7,15 +7,15 @@ is busier. Only what changed itself may be blamed for it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.attribution.change import blocks
 from analysis.attribution.gate import Own
-from analysis.attribution.model import Ints, Resampling, Side
-from analysis.attribution.student import ratio, sigmas
+from analysis.attribution.model import Resampling, Side
+from analysis.attribution.ratios import Part, compared, sigmas_of
 from analysis.numbers import ms
 from analysis.quantiles import Floats
 from cachemodel.layers import TokenSource
@@ -47,8 +47,8 @@ def own_changes(a: Side, b: Side, resampling: Resampling) -> dict[str, Own]:
 class _Pair:
     """A ratio of sums on both sides: numerators and denominators per request (n,)."""
 
-    a: tuple[Floats, Floats]
-    b: tuple[Floats, Floats]
+    a: Part
+    b: Part
 
 
 def _times(a: Side, b: Side) -> dict[str, _Pair]:
@@ -70,12 +70,12 @@ def _shares(a: Side, b: Side) -> dict[str, _Pair]:
     )
 
 
-def _mean(values: Floats) -> tuple[Floats, Floats]:
+def _mean(values: Floats) -> Part:
     known = np.isfinite(values)
     return np.where(known, values, 0.0), known.astype(np.float64)
 
 
-def _share(side: Side, names: set[str]) -> tuple[Floats, Floats]:
+def _share(side: Side, names: set[str]) -> Part:
     rows = [at for at, name in enumerate(side.sources) if name in names]
     tokens = side.tokens[rows].sum(axis=0)
     known = np.isfinite(tokens) & np.isfinite(side.prompt)
@@ -106,46 +106,13 @@ def _arrivals(a: Side, b: Side, resampling: Resampling) -> Own:
         return "", None
     every = [side.sampled / (side.end - side.begin) for side in (a, b)]
     values = np.array([side.n * each for side, each in zip((a, b), every, strict=True)])
-    drawn = [
-        counts @ np.bincount(block, minlength=counts.shape[1]) * each
-        for counts, block, each in zip(_counts(resampling), _blocks(resampling), every, strict=True)
-    ]
+    drawn = [of.resampled(None)[:, 0] * each for of, each in zip(blocks(resampling), every, strict=True)]
     words = f"arrivals {values[0]:.3g}/s -> {values[1]:.3g}/s"
-    return words, _sigmas(values[1] - values[0], drawn[1] - drawn[0], resampling)
+    return words, sigmas_of(values[1] - values[0], drawn[1] - drawn[0], resampling)
 
 
 def _changed(what: str, unit: Callable[[float], str], pair: _Pair, resampling: Resampling) -> Own:
-    values, drawn = [], []
-    for (top, bottom), counts, block in zip(
-        (pair.a, pair.b), _counts(resampling), _blocks(resampling), strict=True
-    ):
-        if not bottom.sum() > 0:
-            return "", None
-        values.append(float(top.sum() / bottom.sum()))
-        drawn.append(_ratio_of_sums(top, bottom, counts, block))
-    words = f"{what} {unit(values[0])} -> {unit(values[1])}"
-    return words, _sigmas(values[1] - values[0], drawn[1] - drawn[0], resampling)
-
-
-def _ratio_of_sums(top: Floats, bottom: Floats, counts: Floats, block: Ints) -> Floats:
-    """On every resample (r,); NaN in one that knows nothing."""
-    tops, bottoms = (
-        counts @ np.bincount(block, values, minlength=counts.shape[1]) for values in (top, bottom)
-    )
-    return np.asarray(np.divide(tops, bottoms, out=np.full(len(tops), np.nan), where=bottoms > 0))
-
-
-def _sigmas(change: float, drawn: Floats, resampling: Resampling) -> float | None:
-    known = drawn[np.isfinite(drawn)]
-    if resampling.refused or len(known) < 2 or not math.isfinite(change):
-        return None
-    sigma = resampling.widen * known.std(ddof=1)
-    return float(sigmas(ratio(np.array(change), sigma), resampling.degrees))
-
-
-def _counts(resampling: Resampling) -> tuple[Floats, Floats]:
-    return resampling.counts_a, resampling.counts_b
-
-
-def _blocks(resampling: Resampling) -> tuple[Ints, Ints]:
-    return resampling.block_a, resampling.block_b
+    found = compared((pair.a, pair.b), blocks(resampling), resampling)
+    if found.a is None or found.b is None:
+        return "", None
+    return f"{what} {unit(found.a)} -> {unit(found.b)}", found.sigmas

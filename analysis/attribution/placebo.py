@@ -10,7 +10,6 @@ a few trials; Clopper and Pearson, Biometrika 26 (1934), for the interval.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from analysis.attribution.gate import FAMILY_WISE, LOWEST_GATE, judge, spread
 from analysis.attribution.inputs import own_changes
 from analysis.attribution.model import Placebo, Refused, Resampling, Side, Split, Verdict
 from analysis.attribution.resampling import resampling
+from analysis.numbers import duration
 from analysis.quantiles import beta_cdf
 
 Splitting = Callable[[Side, Side, Resampling], Split | Refused]
@@ -27,6 +27,7 @@ Spans = Sequence[tuple[float, float]]
 """Stretches of time in which nothing was deployed: begin and end in seconds, disjoint."""
 
 MOST_PAIRS = 100
+MOST_WORK, A_PAIR = 500_000, 3_000
 _BISECTIONS = 50
 
 
@@ -40,23 +41,26 @@ def placebo(
     distance_s: float = 0.0,
     pairs: int = MOST_PAIRS,
     rounds: int = 200,
-    seconds: float = 30.0,
+    work: int = MOST_WORK,
 ) -> Placebo:
     """Split the change between windows of `history` in which nothing was deployed.
 
     length_s: of a window; distance_s: from the begin of one to the begin of the other, where history allows, at least a
-    length. spans: None for all of the history. At most `pairs` pairs are tried, drawn at random, and no new one after
-    `seconds`.
+    length. spans: None for all of the history. At most `pairs` pairs are tried, drawn at random, and after the first no
+    more than `work` allows: requests, of which every pair is A_PAIR more. Not the clock decides, so that the same
+    question has the same answer.
     """
     spans = [(history.begin, history.end)] if spans is None else spans
     places = _places(spans, length_s, distance_s) or _places(spans, length_s, length_s)
     if not length_s > 0 or not places:
         return _none(length_s, _too_short(spans, length_s))
-    blamed, largest, stop = 0, [], time.monotonic() + seconds
+    blamed, left = 0, work
+    largest: list[float] = []
     for at in rng.permutation(len(places))[:pairs]:
-        if time.monotonic() > stop:
-            break
         a, b = (_window(history, begin, length_s) for begin in places[at])
+        left -= a.n + b.n + A_PAIR
+        if largest and left < 0:
+            break
         tried = _try(a, b, split, rng, rounds)
         if tried is not None:
             blamed += tried[0]
@@ -142,15 +146,15 @@ def _few(pairs: int, spans: Spans, length: float) -> str:
     if pairs >= needed:
         return ""
     return (
-        f"{pairs} pairs of windows of {_duration(length)} bound the rate loosely; "
-        f"{needed} take {_duration(2 * needed * length)} without a deploy, there are {_duration(_total(spans))}"
+        f"{pairs} pairs of windows of {duration(length)} bound the rate loosely; "
+        f"{needed} take {duration(2 * needed * length)} without a deploy, there are {duration(_total(spans))}"
     )
 
 
 def _too_short(spans: Spans, length: float) -> str:
     return (
-        f"a pair of windows of {_duration(length)} takes {_duration(2 * length)} without a deploy; "
-        f"the longest stretch is {_duration(max((end - begin for begin, end in spans), default=0.0))}"
+        f"a pair of windows of {duration(length)} takes {duration(2 * length)} without a deploy; "
+        f"the longest stretch is {duration(max((end - begin for begin, end in spans), default=0.0))}"
     )
 
 
@@ -160,10 +164,3 @@ def _none(length: float, why: str) -> Placebo:
 
 def _total(spans: Spans) -> float:
     return sum(end - begin for begin, end in spans)
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"

@@ -25,6 +25,7 @@ import numpy as np
 from analysis.attribution.model import Ints, Resampling, Side
 from analysis.attribution.pairing import interleaved, span, window
 from analysis.bootstrap import block_length
+from analysis.numbers import duration
 from analysis.quantiles import Floats
 from cachemodel.errors import UserError
 
@@ -97,7 +98,7 @@ def _resampling(
     refused = ""
     if fewest < FEWEST_BLOCKS:
         side, cut = ((a, cuts[0]), (b, cuts[1]))[int(np.argmin(filled))]
-        where = f"in {fewest} windows of {_duration(cut.length_s)}" if fewest > 1 else "at one time"
+        where = f"in {fewest} windows of {duration(cut.length_s)}" if fewest > 1 else "at one time"
         refused = (
             f"the requests of {side.name} (n = {side.n:,}) arrive {where}; intervals need requests in "
             f"{FEWEST_BLOCKS}: choose a longer window"
@@ -247,7 +248,3 @@ def _degrees(of_each: Sequence[float], errors: Sequence[float], *, paired: bool)
     """
     spread = sum(error**2 / degrees for error, degrees in zip(errors, of_each, strict=True))
     return min(of_each) if paired or not spread > 0 else sum(errors) ** 2 / spread
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.3g} s"

@@ -13,6 +13,7 @@ from analysis.attribution.binned import Blocks
 from analysis.attribution.causes import CAPACITY, OTHER, Half, Pair
 from analysis.attribution.gate import Own
 from analysis.attribution.model import Resampling
+from analysis.attribution.ratios import Part, compared
 from analysis.attribution.sticks import OF_TIERS
 from analysis.attribution.student import MOST_SIGMAS, ratio, sigmas
 from analysis.attribution.tokens import CAUSES
@@ -115,24 +116,15 @@ def _limits(pair: Pair) -> str:
 def _ratio(
     what: str,
     unit: Callable[[float], str],
-    halves: Sequence[tuple[Floats, Floats]],
+    halves: Sequence[Part],
     blocks: Sequence[Blocks],
     resampling: Resampling,
 ) -> Own:
     """How a ratio of sums changed. halves: of A and of B numerators and denominators (n,)."""
-    values, drawn = [], []
-    for (top, bottom), of in zip(halves, blocks, strict=True):
-        if not bottom.sum() > 0:
-            return "", None
-        values.append(float(top.sum() / bottom.sum()))
-        tops, bottoms = (of.resampled(part)[:, 0] for part in (top, bottom))
-        drawn.append(np.divide(tops, bottoms, out=np.full(len(tops), np.nan), where=bottoms > 0))
-    change = (drawn[1] - drawn[0])[np.isfinite(drawn[1] - drawn[0])]
-    words = f"{what} {unit(values[0])} -> {unit(values[1])}"
-    if resampling.refused or len(change) < 2:
-        return words, None
-    sigma = resampling.widen * change.std(ddof=1)
-    return words, float(sigmas(ratio(np.array(values[1] - values[0]), sigma), resampling.degrees))
+    found = compared(halves, blocks, resampling)
+    if found.a is None or found.b is None:
+        return "", None
+    return f"{what} {unit(found.a)} -> {unit(found.b)}", found.sigmas
 
 
 def _tokens(half: Half, names: Sequence[str]) -> Floats:

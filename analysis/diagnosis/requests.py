@@ -9,7 +9,7 @@ import numpy as np
 from analysis.attribution.binned import Blocks
 from analysis.attribution.change import blocks
 from analysis.attribution.model import Resampling, Side
-from analysis.attribution.student import ratio, sigmas
+from analysis.attribution.ratios import Part, compared
 from analysis.diagnosis.model import Fact
 from analysis.quantiles import Floats
 from analysis.twin.regression import robust
@@ -22,7 +22,6 @@ _SLOWER = (Tier.HOST, Tier.REMOTE)
 _CAUSES = (MissCause.EVICTED, MissCause.ELSEWHERE)
 _FEWEST_LOADS, _MOST_LOADS = 30, 50_000  # to learn from; of more, evenly some
 _SAME_SIZE = 0.1  # deviation over mean of loads, below which waiting and transfer cannot be told apart
-Part = tuple[Floats, Floats]
 
 
 def of_requests(a: Side, b: Side, drawn: Resampling) -> Mapping[str, Fact]:
@@ -94,22 +93,9 @@ def _known(top: Floats, bottom: Floats) -> Part:
 
 def _compared(parts: tuple[Part, Part], of: tuple[Blocks, Blocks], drawn: Resampling) -> Fact:
     """A ratio of sums on both sides, and how clear its change is."""
-    (a, drawn_a, n_a), (b, drawn_b, n_b) = (_ratio(*pair) for pair in zip(parts, of, strict=True))
-    changes = drawn_b - drawn_a
-    changes = changes[np.isfinite(changes)]
-    if a is None or b is None or drawn.refused or len(changes) < 2:
-        return Fact(a, b, n_a, n_b)
-    changed = ratio(np.array(b - a), drawn.widen * changes.std(ddof=1))
-    return Fact(a, b, n_a, n_b, float(sigmas(changed, drawn.degrees)))
-
-
-def _ratio(part: Part, of: Blocks) -> tuple[float | None, Floats, int]:
-    """The ratio, its replicates (r,) and the number of requests behind it."""
-    top, bottom = part
-    whole = float(bottom.sum())
-    tops, bottoms = (of.resampled(values)[:, 0] for values in part)
-    replicates = np.divide(tops, bottoms, out=np.full(len(tops), np.nan), where=bottoms > 0)
-    return float(top.sum()) / whole if whole > 0 else None, replicates, int((bottom > 0).sum())
+    found = compared(parts, of, drawn)
+    n_a, n_b = (int((bottom > 0).sum()) for _, bottom in parts)
+    return Fact(found.a, found.b, n_a, n_b, found.sigmas)
 
 
 def _load(side: Side) -> Part:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from functools import cache
-from importlib import resources
 from typing import Any
-
-import yaml
 
 from analysis.diagnosis.model import Condition, Rule
 from analysis.diagnosis.vocabulary import FACTS
+from analysis.rule_files import rule_files
 
 _FIELDS = {field.name for field in fields(Rule)}
 _NEEDED = ("id", "title", "when", "remedy", "confirm")
@@ -22,18 +20,10 @@ _CONDITION = re.compile(r"(\w+)(?:\.(a|change|ratio|sigmas))? ([<>]) (-?\d+(?:\.
 @cache
 def rules() -> tuple[Rule, ...]:
     """All rules in the order of the files. Raises ValueError naming the rule that is amiss."""
-    folder = resources.files("analysis.diagnosis").joinpath("rules")
-    found = [
-        rule_of(raw)
-        for file in sorted(folder.iterdir(), key=lambda f: f.name)
-        if file.name.endswith(".yaml")
-        for raw in yaml.safe_load(file.read_text(encoding="utf-8"))
-    ]
-    ids = [rule.id for rule in found]
-    if twice := {id for id in ids if ids.count(id) > 1}:
-        raise ValueError(f"rules that are there twice: {', '.join(sorted(twice))}")
+    found = [rule_of(raw) for raw in rule_files("analysis.diagnosis")]
+    ids = {rule.id for rule in found}
     for rule in found:
-        if unknown := set(rule.unless) - set(ids):
+        if unknown := set(rule.unless) - ids:
             raise ValueError(f"{rule.id}: unless names no rule: {', '.join(sorted(unknown))}")
     return tuple(found)
 

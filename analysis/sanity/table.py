@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
-
+from analysis.rule_files import rule_files
 from analysis.sanity.model import SEVERITIES, UNITS, Cause, Rule
 
 _FIELDS = {field.name for field in fields(Rule)}
@@ -18,16 +16,7 @@ _LISTS = ("metrics", "dialects", "answers")
 @cache
 def rules() -> tuple[Rule, ...]:
     """All rules: the gravest first, then in the order of the files. Raises ValueError naming the rule that is amiss."""
-    folder = resources.files("analysis.sanity").joinpath("rules")
-    found = [
-        _rule(raw)
-        for file in sorted(folder.iterdir(), key=lambda f: f.name)
-        if file.name.endswith(".yaml")
-        for raw in yaml.safe_load(file.read_text(encoding="utf-8"))
-    ]
-    ids = [rule.id for rule in found]
-    if twice := {id for id in ids if ids.count(id) > 1}:
-        raise ValueError(f"rules that are there twice: {', '.join(sorted(twice))}")
+    found = [_rule(raw) for raw in rule_files("analysis.sanity")]
     return tuple(sorted(found, key=lambda rule: SEVERITIES.index(rule.severity)))
 
 

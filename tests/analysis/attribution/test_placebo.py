@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
-from analysis.attribution.model import Refused, Resampling, Side, Split
-from analysis.attribution.placebo import binomial, placebo
+from analysis.attribution.model import Placebo, Refused, Resampling, Side, Split
+from analysis.attribution.placebo import A_PAIR, binomial, placebo
 from tests.analysis.attribution.loads import by_layer, under_load
 
 HOUR = 3600.0
@@ -83,10 +81,12 @@ def test_short_history_says_what_is_missing(day: Side) -> None:
     assert placebo(day, HOUR, by_mean, np.random.default_rng(3), spans=[]).pairs == 0
 
 
-def test_it_stops_in_time(day: Side) -> None:
-    def slow(a: Side, b: Side, drawn: Resampling) -> Split:
-        time.sleep(0.05)
-        return by_mean(a, b, drawn)
+def test_its_work_is_bounded_and_the_same_seed_gives_the_same(day: Side) -> None:
+    def some(work: int) -> Placebo:
+        return placebo(day, HOUR / 4, by_mean, np.random.default_rng(4), work=work)
 
-    found = placebo(day, HOUR / 4, slow, np.random.default_rng(4), seconds=0.3)
-    assert 0 < found.pairs < 12
+    one = some(0).pairs
+    assert one == 1
+    bounded, all_of_them = some(8 * A_PAIR), some(10**9)
+    assert one < bounded.pairs <= 8 < all_of_them.pairs
+    assert some(8 * A_PAIR) == bounded
