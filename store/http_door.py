@@ -54,10 +54,14 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > MOST_CONNECTIONS:
-            # One that is only kept open makes room: its client will open another when it needs one.
-            others = (c for c in self.connections if isinstance(c, Connection) and c.timeout_keep_alive_task)
-            next((c.transport for c in others if not c.transport.is_closing()), transport).abort()
+            self._longest_at_rest(transport).abort()
         self._wait_for_at_most(HEAD_S)
+
+    def _longest_at_rest(self, new: asyncio.Transport) -> asyncio.Transport:
+        """Whose client will open another when it needs one; the new one where none is only kept open."""
+        closes = {c.transport: c.timeout_keep_alive_task for c in self.connections if isinstance(c, Connection)}
+        at_rest = {t: task.when() for t, task in closes.items() if task and not t.is_closing()}
+        return min(at_rest, key=lambda transport: at_rest[transport], default=new)
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()

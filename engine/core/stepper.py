@@ -97,6 +97,7 @@ class Stepper:
             plan = self.scheduler.plan()
             if plan.works:
                 ran = self._runner.run(plan)
+                self._commit(plan)
                 self._hand_out(plan, ran)
             else:
                 ran = Ran([], 0)
@@ -136,13 +137,20 @@ class Stepper:
         if share > 0:
             self._cache.evict(share)
 
-    def _hand_out(self, plan: Plan, ran: Ran) -> None:
-        now, block_size, batch = now_ns(), self._config.block_size, len(plan.decodes)
-        for (sequence, tokens, _), token in zip(plan.works, ran.tokens, strict=True):
+    def _commit(self, plan: Plan) -> None:
+        """Cache what was computed, and tell of it: as with vLLM before anybody has a token of the step, so that who
+        asks another server upon the answer comes after the events by their time, too."""
+        block_size = self._config.block_size
+        for sequence, tokens, _ in plan.works:
             before = sequence.computed
             sequence.advance(tokens)
             if sequence.computed // block_size > before // block_size:
                 self._cache.commit(sequence.table, sequence.tokens[: sequence.computed])
+        tell(self._tell_events)
+
+    def _hand_out(self, plan: Plan, ran: Ran) -> None:
+        now, batch = now_ns(), len(plan.decodes)
+        for (sequence, _, _), token in zip(plan.works, ran.tokens, strict=True):
             if token is None:
                 continue
             if sequence.decoding:
