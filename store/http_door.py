@@ -59,7 +59,9 @@ class Connection(HttpToolsProtocol):
 
     def _longest_at_rest(self, new: asyncio.Transport) -> asyncio.Transport:
         """Whose client will open another when it needs one; the new one where none is only kept open."""
-        closes = {c.transport: c.timeout_keep_alive_task for c in self.connections if isinstance(c, Connection)}
+        closes = {
+            c.transport: c.timeout_keep_alive_task for c in self.connections if isinstance(c, Connection)
+        }
         at_rest = {t: task.when() for t, task in closes.items() if task and not t.is_closing()}
         return min(at_rest, key=lambda transport: at_rest[transport], default=new)
 

@@ -43,14 +43,17 @@ def _causes(runs: Runs, survey: Survey, key: Ints, row: Ints, place: Ints) -> In
     NOT_TOLD where nothing tells, or where it may have been lost another way in a gap. place: of the lookup there."""
     own = runs.positions.holder[row] >= 0
     holder = np.maximum(runs.positions.holder[row], 0)
-    end = runs.residency.ended(key, holder, place, runs.history.first(key, runs.chains.server[row]))
+    arrived = runs.chains.arrived[row]
+    first = runs.history.first(key, runs.chains.server[row])
+    end = runs.residency.ended(key, holder, place, first, arrived)
     told = own & (end.time != NOT_TOLD)
     cause = np.where(told & ~end.unsure, end.cause, NOT_TOLD)
 
     rest = np.flatnonzero(~told & ~(own & end.unsure))
     for pairs in survey.pairs(key[rest], row[rest], any_key=True):
         first = runs.history.first(pairs.key, survey.server[pairs.holder])
-        end = runs.residency.ended(pairs.key, pairs.holder, pairs.place, first)
+        arrived = runs.chains.arrived[pairs.row]
+        end = runs.residency.ended(pairs.key, pairs.holder, pairs.place, first, arrived)
         order = np.lexsort((end.time, pairs.block))
         latest = np.append(pairs.block[order[1:]] != pairs.block[order[:-1]], True)[: len(order)]
         found = order[latest & (end.time[order] != NOT_TOLD)]

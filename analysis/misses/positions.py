@@ -59,8 +59,7 @@ class Positions:
     lookup. own: place of the first block stored for it, NOT_TOLD for none; own_depth: of that block in its prompt.
     moment: the same by time, before anything was stored for it. blurred: a gap lies where it may have been looked up,
     so that its own first stores may be lost, too; the place is the one behind the gap, where nothing is certain.
-    latest: until when
-    it may have been looked up: `moment`, or of those the first token."""
+    latest: until when it may have been looked up: `moment`, or of those that are blurred the first token."""
 
     holder: Ints
     place: Ints
@@ -97,14 +96,16 @@ def _until(chains: Chains) -> Ints:
 
 
 def _by_time(chains: Chains, residency: Residency, holder: Ints) -> Ints:
-    """The place at the end of the first step that ended after the server began, if that was before the first token.
-    Where nothing tells when it began, the first token must do: what a prompt found stays until then."""
+    """The place at the end of the first step that ended after the server began, if that was before the first token; no
+    server clears its cache in a step. Where nothing tells when it began, the first token must do: what a prompt found
+    stays until then."""
     told = chains.first_token >= 0
     until = np.where(told, chains.first_token, chains.began) + SLACK_US
     place = residency.place(holder, chains.began - 1)
     at = np.minimum(place, max(0, residency.size - 1))
     if residency.size:
-        step = np.where(place < residency.begin[holder + 1], residency.time[at], np.iinfo(np.int64).max)
+        is_step = (place < residency.begin[holder + 1]) & (residency.action[at] <= Action.REMOVED)
+        step = np.where(is_step, residency.time[at], np.iinfo(np.int64).max)
         place = np.where(step <= until, residency.place(holder, np.minimum(step, until)), place)
     unsaid = told & (chains.began <= chains.arrived)
     place[unsaid] = residency.place(holder[unsaid], chains.first_token[unsaid])
@@ -116,10 +117,10 @@ def _own_stores(
 ) -> tuple[Ints, Ints, Ints]:
     """Of each request the place and depth of the first block that was stored for it, and where, NOT_TOLD for none."""
     own, own_depth, of = (np.full(chains.n, NOT_TOLD) for _ in range(3))
-    stores = residency.first_stores()
+    stores, removed = residency.first_stores()
     if not len(stores):
         return own, own_depth, of
-    owner = _first_in_flight(chains, residency, server, groups, stores)
+    owner = _first_in_flight(chains, residency, server, groups, stores, removed)
     content = numbers.content[residency.key[stores]]
     follows = numbers.parent[content[1:]] == content[:-1]
     follows &= residency.time[stores[1:]] == residency.time[stores[:-1]]
@@ -138,17 +139,37 @@ def _own_stores(
 
 
 def _first_in_flight(
-    chains: Chains, residency: Residency, server: Ints, groups: Groups, stores: Ints
+    chains: Chains, residency: Residency, server: Ints, groups: Groups, stores: Ints, removed: Ints
 ) -> Ints:
-    """The request that each stored block is given to, n for none."""
+    """The request that each stored block is given to, n for none. removed: when each had been removed before."""
     flights = groups.flights.until(_until(chains))
     group, time = residency.key[stores] * groups.width, residency.time[stores]
     at = residency.holder[stores]
     owner = flights.first(group + at, time)
     if (groups.holder < 0).any():
         owner = np.minimum(owner, flights.first(group + len(server) + server[at], time))
+    doubtful = _doubtful(chains, residency, stores, removed, owner)
+    if len(doubtful):
+        exact = groups.flights.until(chains.first_token)
+        owner[doubtful] = exact.first(group[doubtful] + at[doubtful], time[doubtful])
     arrived = np.append(chains.arrived, np.iinfo(np.int64).max)
     return np.where(arrived[owner] <= time, owner, chains.n)
+
+
+def _doubtful(chains: Chains, residency: Residency, stores: Ints, removed: Ints, owner: Ints) -> Ints:
+    """Which stores are given to a request that only late events make look in flight: the block was lost when it was
+    over, or since it was given it; or a gap lies in between, where that may have been."""
+    given = np.flatnonzero(owner < chains.n)
+    key, holder, who = residency.key[stores[given]], residency.holder[stores[given]], owner[given]
+    doubt = removed[given] > np.where(chains.first_token >= 0, chains.first_token, chains.began)[who]
+    gap = residency.blurred(holder, chains.arrived[who], residency.time[stores[given]])
+    doubt |= (gap >= 0) & (gap <= stores[given])
+    often = np.bincount(key) > 1
+    some = np.flatnonzero(often[key])
+    some = some[np.lexsort((some, holder[some], key[some]))]
+    same = [column[some[1:]] == column[some[:-1]] for column in (key, holder, who)]
+    doubt[some[1:][np.logical_and.reduce(same)]] = True
+    return given[doubt]
 
 
 def _before_making_room(residency: Residency, own: Ints) -> Ints:

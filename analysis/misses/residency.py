@@ -166,6 +166,10 @@ class Residency:
         at[none] = -1
         return at, (found & 1).astype(np.bool_) & ~none
 
+    def next_reset(self, place: Ints) -> Ints:
+        """Where a device is emptied next, from a place on; a place past the end for never."""
+        return self._resets[_DEVICE].next(place - 1)
+
     def held(self, key: Ints, holder: Ints, place: Ints, tiers: list[int] | None = None) -> Flags:
         """Whether blocks are held for sure, on one of some tiers (all)."""
         held = np.zeros(len(key), np.bool_)
@@ -213,12 +217,13 @@ class Residency:
         spoken: Flags = (self._matched[place] == wanted) & (self._root[key] >= 0)
         return spoken
 
-    def ended(self, key: Ints, holder: Ints, place: Ints, first: Ints) -> End:
-        """When and why blocks that are not held were lost last. first: when each was first sent to that server."""
+    def ended(self, key: Ints, holder: Ints, place: Ints, first: Ints, arrived: Ints) -> End:
+        """When and why blocks that are not held were lost last. first: when each was first sent to that server; arrived:
+        of who asks."""
         when, cause = np.full(len(key), -1), np.zeros(len(key), np.int64)
         gap = self._gaps.last(place, self.begin[holder])
         gap_time = np.where(gap >= 0, self.time[gap] if self.size else NEVER, self.joined[holder])
-        unsure = first < gap_time
+        unsure = first < np.minimum(gap_time, arrived)
         for tier in self.tiers:
             at, stored = self.last(tier, key, holder, place)
             reset = self._resets[tier].next(at)
@@ -230,17 +235,22 @@ class Residency:
         time = np.where(when >= 0, self.time[when] if self.size else 0, NOT_TOLD)
         return End(time, cause, unsure)
 
-    def first_stores(self) -> Ints:
-        """Places of the events that stored a block on a device that did not have it, in order."""
+    def first_stores(self) -> tuple[Ints, Ints]:
+        """Places of the events that stored a block on a device that did not have it, in order, and when each of the
+        blocks had been removed from there, NOT_TOLD where that was not told."""
         packed, scale = self._packed[_DEVICE], self.size + 1
         key = (packed >> 1) // scale
         at = (packed >> 1) - key * scale
         stored = (packed & 1).astype(np.bool_)
-        again = np.zeros(len(packed), np.bool_)
-        again[1:] = stored[:-1] & (key[1:] == key[:-1]) & (self.holder[at[1:]] == self.holder[at[:-1]])
+        same = (key[1:] == key[:-1]) & (self.holder[at[1:]] == self.holder[at[:-1]])
+        again, removed = np.zeros(len(packed), np.bool_), np.full(len(packed), NOT_TOLD)
+        again[1:] = stored[:-1] & same
         for marks in (self._resets[_DEVICE], self._gaps):
             again[1:] &= marks.next(at[:-1]) > at[1:]
-        return np.sort(at[stored & ~again])
+        removed[1:] = np.where(~stored[:-1] & same, self.time[at[:-1]], NOT_TOLD)
+        first = np.flatnonzero(stored & ~again)
+        first = first[np.argsort(at[first])]
+        return at[first], removed[first]
 
     @cached_property
     def _cause(self) -> Ints:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.misses.history import History
-from analysis.misses.model import Chains, Flags, Ints
+from analysis.misses.model import NOT_TOLD, Chains, Flags, Ints
 from analysis.misses.numbering import Numbers, distinct, leading
 from analysis.misses.positions import Positions
 from analysis.misses.residency import Look, Residency
@@ -26,19 +26,21 @@ class Runs:
         self.history, self.positions = history, positions
         self.lengths = np.diff(chains.offsets)
 
-    def held(self, rows: Ints, place: Ints, own: Ints) -> Ints:
+    def held(self, rows: Ints, place: Ints, own: Ints, shown: Ints | None = None) -> Ints:
         """How many leading blocks the cache of each of some requests held for sure. place: of the lookup; own: of the
-        first block stored for it, -1 for none."""
+        first block stored for it, -1 for none; shown: how many blocks count if they may have been held, too."""
         run = np.zeros(len(rows), np.int64)
         known = np.flatnonzero(self.positions.holder[rows] >= 0)
         ends = np.cumsum(self.lengths[rows[known]])
         parts = np.searchsorted(ends, np.arange(_AT_ONCE, (ends[-1] if len(ends) else 0) + 1, _AT_ONCE))
         for part in np.split(known, distinct(parts)):
             if len(part):
-                run[part] = self._held(rows[part], place[part], own[part])
+                run[part] = self._held(
+                    rows[part], place[part], own[part], None if shown is None else shown[part]
+                )
         return run
 
-    def _held(self, rows: Ints, place: Ints, own: Ints) -> Ints:
+    def _held(self, rows: Ints, place: Ints, own: Ints, shown: Ints | None) -> Ints:
         begins, ends = self.chains.offsets[rows], self.chains.offsets[rows + 1]
         which, blocks = expand(begins, ends)
         key, holder = self.numbers.key[blocks], self.positions.holder[rows]
@@ -51,7 +53,19 @@ class Runs:
         device, *others = self.residency.tiers
         there = self.residency.held(key[at], holder[stored], own[stored], [device])
         held[at] = there | self.residency.held(key[at], holder[stored], place[stored], others)
+        if shown is not None:
+            held |= self._maybe(rows[which], blocks, place[which]) & (blocks - begins[which] < shown[which])
         return leading(held, offsets, offsets + (ends - begins))
+
+    def _maybe(self, row: Ints, blocks: Ints, place: Ints) -> Flags:
+        """Whether each block of a chain may have been held, events being missing."""
+        key, holder = self.numbers.key[blocks], self.positions.holder[row]
+        missing = np.flatnonzero(self.residency.missing(holder, place) != NOT_TOLD)
+        key, row, holder, place = key[missing], row[missing], holder[missing], place[missing]
+        first = self.history.first(key, self.chains.server[row])
+        maybe = np.zeros(len(blocks), np.bool_)
+        maybe[missing] = self.residency.look(key, holder, place, first, self.chains.arrived[row]).maybe
+        return maybe
 
 
 @dataclass(frozen=True)
@@ -125,6 +139,24 @@ def own_places(runs: Runs, those: Beyond) -> Ints:
     return np.where(stored, positions.own[row], positions.place[row])
 
 
+def _used(runs: Runs, those: Beyond, first: Ints, known: Flags) -> Ints:
+    """Which blocks (t,) may have been held ahead of the step in which they were looked up: had they been found, what
+    the step removed would not have been these (as in told.keep_used)."""
+    positions, row = runs.positions, those.row
+    some = np.flatnonzero(known & (positions.own[row] < 0) & ~positions.blurred[row])
+    rows, holder = row[some], positions.holder[row[some]]
+    before = runs.residency.place(holder, runs.chains.began[rows] - 1)
+    missing = runs.residency.missing(holder, before) != NOT_TOLD
+    ahead = np.flatnonzero((before < positions.place[rows]) & missing)
+    some, holder, before = some[ahead], holder[ahead], before[ahead]
+    arrived = runs.chains.arrived[row[some]]
+    look = runs.residency.look(those.key[some], holder, before, first[some], arrived)
+    unsure = np.zeros(runs.chains.n, np.bool_)
+    unsure[row[some[look.maybe & ~look.held]]] = True
+    maybe: Ints = some[look.maybe & unsure[row[some]]]
+    return maybe
+
+
 def own_look(runs: Runs, those: Beyond) -> Look:
     """What the request's own holder tells of the blocks; nothing where it is not known."""
     holder, row = runs.positions.holder[those.row], those.row
@@ -132,6 +164,7 @@ def own_look(runs: Runs, those: Beyond) -> Look:
     place, arrived = own_places(runs, those), runs.chains.arrived[row]
     look = runs.residency.look(those.key, np.maximum(holder, 0), place, first, arrived)
     known = holder >= 0
+    look.maybe[_used(runs, those, first, known)] = True
     late = np.flatnonzero(runs.positions.blurred[row] & known)
     if len(late):
         until = runs.residency.place(holder[late], runs.positions.latest[row[late]])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.misses.model import NOT_TOLD, Chains, Ints
+from analysis.misses.model import NOT_TOLD, Chains, Flags, Ints
 from analysis.misses.positions import SLACK_US
 from analysis.misses.runs import Runs
 from cachemodel.alignment import Alignment
@@ -72,32 +72,50 @@ def settle(runs: Runs, laws: Laws, held: Ints) -> None:
     """Where the server says another number than what was held tells, look nearby: between a request's arrival and its
     first token the block in question may have come or gone. Moves the lookup, and what was held then, where that makes
     the two agree."""
-    chains, positions, residency = runs.chains, runs.positions, runs.residency
+    chains, positions = runs.chains, runs.positions
     says = (chains.cached != NOT_TOLD) & (positions.holder >= 0) & ~chains.reads_off & ~positions.blurred
     differs = says & (laws.served(chains.prompt, held * chains.block_size) != chains.cached)
     rows = np.flatnonzero(differs)
-    size, law = chains.block_size[rows], laws.at(rows)
-    shown = -(-law.shown(chains.prompt[rows], chains.cached[rows]) // size)
-    less = shown < held[rows]
-    depth = np.minimum(shown, held[rows])
-    inside = depth < runs.lengths[rows]
-    rows, depth, less = rows[inside], depth[inside], less[inside]
+    shown = -(-laws.at(rows).shown(chains.prompt[rows], chains.cached[rows]) // chains.block_size[rows])
+    seems, agrees = _seems(runs, laws, rows, positions.place[rows], positions.own[rows], shown)
+    depth = np.minimum(shown, seems)
+    some = ~agrees & (depth < runs.lengths[rows])
+    rows, depth, less, shown = rows[some], depth[some], (shown < seems)[some], shown[some]
     if not len(rows):
         return
-    holder, place = positions.holder[rows], positions.place[rows]
-    key = runs.numbers.key[chains.offsets[rows] + depth]
+    moved = _nearby(runs, rows, chains.offsets[rows] + depth, less)
+    some = np.flatnonzero(moved != positions.place[rows])
+    rows, moved, shown = rows[some], moved[some], shown[some]
+    none = np.full(len(rows), NOT_TOLD)
+    _, agrees = _seems(runs, laws, rows, moved, none, shown)
+    rows, moved = rows[agrees], moved[agrees]
+    run = runs.held(rows, moved, none[agrees])
+    positions.place[rows], held[rows] = moved, run
+    positions.own[rows] = NOT_TOLD
+
+
+def _seems(runs: Runs, laws: Laws, rows: Ints, place: Ints, own: Ints, shown: Ints) -> tuple[Ints, Flags]:
+    """How many leading blocks were held, with those that the server's figure shows and that may have been, and whether
+    that is what the figure says."""
+    chains = runs.chains
+    seems = runs.held(rows, place, own, shown)
+    served = laws.at(rows).served(chains.prompt[rows], seems * chains.block_size[rows])
+    return seems, served == chains.cached[rows]
+
+
+def _nearby(runs: Runs, rows: Ints, block: Ints, less: Flags) -> Ints:
+    """The place nearest to the lookup of each of some requests at which a block of its chain came or went; that of the
+    lookup where none is near enough. less: whether it was there and should not have been, or the other way round."""
+    chains, positions, residency = runs.chains, runs.positions, runs.residency
+    holder, place, key = positions.holder[rows], positions.place[rows], runs.numbers.key[block]
     until = np.where(chains.first_token[rows] >= 0, chains.first_token[rows], chains.began[rows]) + SLACK_US
     earliest, latest = residency.place(holder, chains.arrived[rows]), residency.place(holder, until)
     last, stored = residency.last(_DEVICE, key, holder, place)
     after, stored_after = residency.next(_DEVICE, key, holder, place)
     # it came or went before: the lookup was ahead of that; or it does later: the lookup was behind that
     back = (last >= earliest) & (last >= 0) & (stored == less)
-    ahead = (after >= 0) & (after < latest) & (stored_after != less)
-    moved = np.where(back, last, np.where(ahead, after + 1, place))
-    some = np.flatnonzero(moved != place)
-    rows, moved = rows[some], moved[some]
-    run = runs.held(rows, moved, np.full(len(rows), NOT_TOLD))
-    agrees = laws.at(rows).served(chains.prompt[rows], run * chains.block_size[rows]) == chains.cached[rows]
-    rows, moved, run = rows[agrees], moved[agrees], run[agrees]
-    positions.place[rows], held[rows] = moved, run
-    positions.own[rows] = NOT_TOLD
+    ahead = (after >= 0) & (after < np.minimum(latest, residency.next_reset(place))) & (stored_after != less)
+    # where it may have been held already, that is what the server says
+    first = runs.history.first(key, chains.server[rows])
+    ahead &= less | ~residency.look(key, holder, place, first, chains.arrived[rows]).maybe
+    return np.where(back, last, np.where(ahead, after + 1, place))

@@ -145,11 +145,11 @@ class SlowCaches:
         last = gaps[-1] if gaps else self.joined[holder]
         return -1 if last == FOREVER else last
 
-    def ended(self, key: Key, holder: int, place: int) -> Ended:
+    def ended(self, key: Key, holder: int, place: int, arrived: int) -> Ended:
         rows, best, unsure = self.rows[holder], (-1, 0), False
         gaps = [at for at, row in enumerate(rows[:place]) if row.action == Action.GAP]
         since = rows[gaps[-1]].time if gaps else self.joined[holder]
-        if self.first.get((key, self.holders[holder][0]), FOREVER) < since:
+        if self.first.get((key, self.holders[holder][0]), FOREVER) < min(since, arrived):
             unsure = True
         for tier in range(3):
             there, end, touched = False, None, -1

@@ -39,6 +39,8 @@ class SlowLadder(SlowPlaces):
         for depth, key in enumerate(word[:known] if late != place else []):
             then = self.block(key, self.holder[i], late, arrived)
             own_looks[depth] = own_looks[depth]._replace(maybe=own_looks[depth].maybe or then.maybe)
+        if not own and self.behind(i) is None:
+            self._used(i, place, own_looks)
 
         served: list[int] = []
         afar = self._from_afar(i, known)
@@ -128,6 +130,17 @@ class SlowLadder(SlowPlaces):
                     may |= any(each.maybe for each in looks)
         return sure, may
 
+    def _used(self, i: int, place: int, looks: list[Block]) -> None:
+        """What may have been held ahead of the step of the lookup, had it been found, would not have been removed."""
+        before = self.place_of(self.holder[i], int(self.c.began[i]) - 1)
+        if before >= place or self.missing(self.holder[i], before) < 0:
+            return
+        held = self.run(i, place, None)
+        then = [self.block(key, self.holder[i], before, int(self.c.arrived[i])) for key in self.words[i]]
+        if any(look.maybe and not look.held for look in then[held : len(looks)]):
+            for depth in range(held, len(looks)):
+                looks[depth] = looks[depth]._replace(maybe=looks[depth].maybe or then[depth].maybe)
+
     def _may_go_on(self, i: int, place: int, known: int) -> bool:
         """Whether what follows may be the output of an earlier prompt, stored when events were missing."""
         word, missing = self.words[i], self.missing(self.holder[i], place)
@@ -182,7 +195,7 @@ class SlowLadder(SlowPlaces):
         return out
 
     def _lost(self, i: int, key: Key, at: int, place: int, moment: int) -> int | None:
-        mine = self.ended(key, self.holder[i], at)
+        mine = self.ended(key, self.holder[i], at, int(self.c.arrived[i]))
         if mine.unsure:
             return None
         if mine.time >= 0:
@@ -191,7 +204,7 @@ class SlowLadder(SlowPlaces):
         for other in self._all(key):
             for holder in range(len(self.holders)):
                 there = place if holder == self.holder[i] else self.place_of(holder, moment)
-                ends.append(self.ended(other, holder, there))
+                ends.append(self.ended(other, holder, there, int(self.c.arrived[i])))
         latest = max(end.time for end in ends)
         causes = {end.cause for end in ends if end.time == latest}
         if latest < 0 or any(end.unsure for end in ends):

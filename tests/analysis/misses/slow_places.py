@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from analysis.misses.model import NOT_TOLD, Action, Chains, Events, Sent
 from cachemodel.alignment import Alignment
-from tests.analysis.misses.slow_caches import FOREVER, SlowCaches
+from tests.analysis.misses.slow_caches import FOREVER, Key, Row, SlowCaches
 
 SLACK, UNTOLD = 100_000, 60_000_000
 
@@ -50,15 +50,41 @@ class SlowPlaces(SlowCaches):
 
     def _give(self, holder: int, run: list[int], own: list[tuple[int, int] | None]) -> None:
         for at in reversed(run):
-            row = self.rows[holder][at]
-            for i, word in enumerate(self.words):
-                told = self.c.first_token[i] >= 0
-                until = self.c.first_token[i] + SLACK if told else self.c.began[i] + UNTOLD
-                if self.holder[i] == holder and row.key in word and self.c.arrived[i] <= row.time <= until:
-                    depth = [key[0] for key in word].index(self.rows[holder][run[0]].key[0])
-                    if own[i] is None:
-                        own[i] = (run[0], depth)
-                    return
+            i = self._owner(holder, at)
+            if i is not None:
+                depth = [key[0] for key in self.words[i]].index(self.rows[holder][run[0]].key[0])
+                own[i] = own[i] or (run[0], depth)
+                return
+
+    def _owner(self, holder: int, at: int) -> int | None:
+        """Who stored a block: the first in flight; the first without a first token where that one was over already."""
+        row = self.rows[holder][at]
+        i = self._in_flight(holder, row, self._until)
+        if i is None:
+            return None
+        told = [k for k in range(at) if self.rows[holder][k].key == row.key and self._of_device(holder, k)]
+        first = int(self.c.first_token[i]) if self.c.first_token[i] >= 0 else int(self.c.began[i])
+        last = self.rows[holder][told[-1]] if told else None
+        doubt = bool(last and last.action == Action.REMOVED and last.time > first)
+        gap = self.blurred(holder, int(self.c.arrived[i]), row.time)
+        doubt |= gap is not None and gap <= at
+        before = [k for k in told if self._new(holder, k)]
+        doubt |= bool(before) and self._in_flight(holder, self.rows[holder][before[-1]], self._until) == i
+        if doubt:
+            i = self._in_flight(holder, row, lambda q: int(self.c.first_token[q]))
+        return i if i is not None and self.c.arrived[i] <= row.time else None
+
+    def _in_flight(self, holder: int, row: Row, until: Callable[[int], int]) -> int | None:
+        rows = (q for q in range(self.c.n) if self.holder[q] == holder and row.key in self.words[q])
+        return next((q for q in rows if row.time <= until(q)), None)
+
+    def _until(self, i: int) -> int:
+        told = self.c.first_token[i] >= 0
+        return int(self.c.first_token[i] + SLACK if told else self.c.began[i] + UNTOLD)
+
+    def _of_device(self, holder: int, at: int) -> bool:
+        row = self.rows[holder][at]
+        return row.action <= Action.REMOVED and row.tier == 0
 
     def place(self, i: int) -> int:
         rows, own, behind = self.rows[self.holder[i]], self.own[i], self.behind(i)
@@ -77,7 +103,8 @@ class SlowPlaces(SlowCaches):
             return self.place_of(self.holder[i], first)
         until = (first if first >= 0 else began) + SLACK
         early = self.place_of(self.holder[i], began - 1)
-        step = rows[early].time if early < len(rows) else FOREVER
+        is_step = early < len(rows) and rows[early].action <= Action.REMOVED
+        step = rows[early].time if is_step else FOREVER
         return self.place_of(self.holder[i], step) if step <= until else early
 
     def behind(self, i: int) -> int | None:
@@ -87,8 +114,13 @@ class SlowPlaces(SlowCaches):
         place, own = self.blurred(self.holder[i], min(began, int(self.c.arrived[i])), until), self.own[i]
         return None if place is None or (own and own[0] < place) else place
 
-    def run(self, i: int, place: int, own: tuple[int, int] | None) -> int:
+    def run(self, i: int, place: int, own: tuple[int, int] | None, shown: int = 0) -> int:
+        """Leading blocks held for sure; of those `shown` by usage also those that may have been, events missing."""
+        missing = self.missing(self.holder[i], place) >= 0
         for depth, key in enumerate(self.words[i]):
+            look = self.block(key, self.holder[i], place, int(self.c.arrived[i]))
+            if depth < shown and missing and look.maybe:
+                continue
             if own and own[1] == depth:
                 held = self.block(key, self.holder[i], own[0], 0, (0,)).held
                 held |= self.block(key, self.holder[i], place, 0, (1, 2)).held
@@ -117,28 +149,34 @@ class SlowPlaces(SlowCaches):
         if blurred or cached == NOT_TOLD or c.reads_off[i] or law.served(prompt, held * size) == cached:
             return place, held, own
         shown = -(-self.shown(i, cached) // size)
-        less = shown < held
-        depth = min(shown, held)
-        if depth >= len(word):
+        seems = self.run(i, place, own, shown)
+        depth, less = min(shown, seems), shown < seems
+        if law.served(prompt, seems * size) == cached or depth >= len(word):
             return place, held, own
-        rows, key = self.rows[self.holder[i]], word[depth]
+        moved = self._nearby(i, place, word[depth], less)
+        seems = self.run(i, moved, None, shown)
+        if moved != place and law.served(prompt, seems * size) == cached:
+            return moved, self.run(i, moved, None), None
+        return place, held, own
+
+    def _nearby(self, i: int, place: int, key: Key, less: bool) -> int:
+        c, rows = self.c, self.rows[self.holder[i]]
         told = int(c.first_token[i]) if c.first_token[i] >= 0 else int(c.began[i])
         earliest = self.place_of(self.holder[i], int(c.arrived[i]))
         latest = self.place_of(self.holder[i], told + SLACK)
-        mine = [
-            at for at, r in enumerate(rows) if r.key == key and r.tier == 0 and r.action <= Action.REMOVED
-        ]
+        marks = (
+            at for at, r in enumerate(rows) if r.action in (Action.CLEARED, Action.RESTART) and at >= place
+        )
+        latest = min(latest, next(marks, FOREVER))
+        mine = [at for at, r in enumerate(rows) if r.key == key and self._of_device(self.holder[i], at)]
         last = max((at for at in mine if at < place), default=-1)
         after = min((at for at in mine if at >= place), default=FOREVER)
-        moved = place
         if last >= earliest and last >= 0 and (rows[last].action == Action.STORED) == less:
-            moved = last
-        elif after < latest and (rows[after].action == Action.STORED) != less:
-            moved = after + 1
-        run = self.run(i, moved, None)
-        if moved != place and law.served(prompt, run * size) == cached:
-            return moved, run, None
-        return place, held, own
+            return last
+        explained = not less and self.block(key, self.holder[i], place, int(c.arrived[i])).maybe
+        if after < latest and (rows[after].action == Action.STORED) != less and not explained:
+            return after + 1
+        return place
 
     def law(self, i: int) -> Alignment:
         return self.laws.get(self.c.servers[self.c.server[i]], Alignment(int(self.c.block_size[i])))
