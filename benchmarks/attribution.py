@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.attribution.model import Side, Split
-from analysis.attribution.shows import shows
+from analysis.attribution.shows.split import shows
 from tests.analysis.attribution.generators import AS_WAS, CASES, LAYERS, resampled, side, truth
 
 Q, N = 0.99, 20_000

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.attribution.gate import judge
-from analysis.attribution.inputs import own_changes
+from analysis.attribution.certainty.gate import judge
+from analysis.attribution.certainty.inputs import own_changes
+from analysis.attribution.certainty.placebo import binomial, placebo
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Resampling, Side, Split, Verdict, View
-from analysis.attribution.placebo import binomial, placebo
-from analysis.attribution.resampling import resampling
 from tests.analysis.attribution.loads import by_layer, under_load
 
 N = 1000

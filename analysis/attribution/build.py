@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
+from analysis.attribution.caused.told import told
+from analysis.attribution.certainty.gate import LOWEST_GATE, Own, judge
+from analysis.attribution.certainty.history import Past, deploys, past_of
+from analysis.attribution.certainty.inputs import own_changes
+from analysis.attribution.certainty.onset import onsets
+from analysis.attribution.certainty.placebo import placebo
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.compose import composition
-from analysis.attribution.gate import LOWEST_GATE, Own, judge
-from analysis.attribution.history import Past, deploys, past_of
-from analysis.attribution.inputs import own_changes
 from analysis.attribution.linear import linear
 from analysis.attribution.model import Attribution, Fidelity, Placebo, Refused, Resampling, Side, Split
-from analysis.attribution.onset import onsets
-from analysis.attribution.placebo import placebo
 from analysis.attribution.reader import alike, read_side
-from analysis.attribution.resampling import resampling
-from analysis.attribution.shows import shows
-from analysis.attribution.told import told
+from analysis.attribution.shows.split import shows
 from analysis.attribution.words import headline
 from analysis.numbers import quantile_name
 from analysis.quantiles import hd_quantile
@@ -60,7 +60,7 @@ def attribute(
     past: whether windows in which nothing was deployed are compared, too, which costs seconds. progress: told what is
     being done.
     """
-    from analysis.attribution.caused import caused  # numba: only where there is something to replay
+    from analysis.attribution.caused.split import caused  # numba: only where there is something to replay
     from analysis.diagnosis import diagnose
 
     asked = Asked(metric.name, metric.meaning, q, seed, rounds, progress)

@@ -12,10 +12,10 @@ import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.attribution import build as attribution
-from analysis.attribution.gate import Own
-from analysis.attribution.history import Past, deploys
+from analysis.attribution.certainty.gate import Own
+from analysis.attribution.certainty.history import Past, deploys
+from analysis.attribution.certainty.placebo import MOST_PAIRS, Spans
 from analysis.attribution.model import Fidelity, Refused, Resampling, Share, Side, View
-from analysis.attribution.placebo import MOST_PAIRS, Spans
 from analysis.chain.model import Chain
 from analysis.chain.read import read_chain
 from analysis.chain.spans import attribute_names, chain_side, check_there

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Side, Verdict, View
-from analysis.attribution.resampling import resampling
 from analysis.diagnosis.counters import counted, counts, fewest_slots, kinds_of
 from analysis.diagnosis.fleet import fleet
 from analysis.diagnosis.model import Fact

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
+from analysis.attribution.caused.told import told
 from analysis.attribution.model import Side, View
-from analysis.attribution.told import told
 from analysis.diagnosis.model import Fact
 from analysis.twin.model import Law, NoTwin
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from analysis.attribution.binned import Blocks
+from analysis.attribution.certainty.ratios import Part, compared
 from analysis.attribution.change import blocks
 from analysis.attribution.model import Resampling, Side
-from analysis.attribution.ratios import Part, compared
 from analysis.diagnosis.model import Fact
 from analysis.quantiles import Floats
 from analysis.twin.regression import robust

@@ -218,8 +218,8 @@ class Residency:
         return spoken
 
     def ended(self, key: Ints, holder: Ints, place: Ints, first: Ints, arrived: Ints) -> End:
-        """When and why blocks that are not held were lost last. first: when each was first sent to that server; arrived:
-        of who asks."""
+        """When and why blocks that are not held were lost last. first: when each was first sent to that server;
+        arrived: of who asks."""
         when, cause = np.full(len(key), -1), np.zeros(len(key), np.int64)
         gap = self._gaps.last(place, self.begin[holder])
         gap_time = np.where(gap >= 0, self.time[gap] if self.size else NEVER, self.joined[holder])

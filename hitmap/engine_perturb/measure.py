@@ -10,11 +10,11 @@ import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.attribution.binned import Blocks, resampled
+from analysis.attribution.caused.told import told
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.linear import sensitivities
 from analysis.attribution.model import Resampling, Side
 from analysis.attribution.reader import read_side
-from analysis.attribution.resampling import resampling
-from analysis.attribution.told import told
 from analysis.quantiles import Floats
 from analysis.report.metrics import Metric
 from analysis.selection import Selection

@@ -21,9 +21,9 @@ from typing import NamedTuple
 from clickhouse_connect.driver.client import Client
 from safetensors.torch import save_file
 
+from analysis.attribution.caused.told import ToldSide, told
 from analysis.attribution.model import Side
 from analysis.attribution.reader import read_side
-from analysis.attribution.told import ToldSide, told
 from analysis.report.metrics import METRICS
 from analysis.selection import Selection
 from collector.attach import Attachment, AttachOptions, detect

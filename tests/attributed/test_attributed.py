@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.attribution.caused import caused
-from analysis.attribution.gate import judge
-from analysis.attribution.inputs import own_changes
+from analysis.attribution.caused.split import caused
+from analysis.attribution.certainty.gate import judge
+from analysis.attribution.certainty.inputs import own_changes
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Verdict, View
 from analysis.attribution.reader import alike
-from analysis.attribution.resampling import resampling
 from analysis.report.metrics import METRICS
 from tests.attributed.live import Phase, Told, play
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from analysis.attribution.caused import caused
-from analysis.attribution.gate import judge
-from analysis.attribution.inputs import own_changes
+from analysis.attribution.caused.split import caused
+from analysis.attribution.caused.told import Room, ToldSide
+from analysis.attribution.certainty.gate import judge
+from analysis.attribution.certainty.inputs import own_changes
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Fidelity, Share, Side, Split, Verdict, View
-from analysis.attribution.resampling import resampling
-from analysis.attribution.told import Room, ToldSide
 from analysis.report.metrics import METRICS
 from tests.analysis.attribution import contention
 from tests.analysis.attribution.contention import AS_WAS, CASES, SOURCES, Draws, World

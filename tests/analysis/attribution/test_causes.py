@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.attribution.borrowed import Strata, borrowed, strata
-from analysis.attribution.caused import caused
-from analysis.attribution.causes import CAPACITY, OTHER, WORKLOAD, Half, Pair
+from analysis.attribution.caused.borrowed import Strata, borrowed, strata
+from analysis.attribution.caused.causes import CAPACITY, OTHER, WORKLOAD, Half, Pair
+from analysis.attribution.caused.split import caused
+from analysis.attribution.caused.step_laws import apart, laws
+from analysis.attribution.caused.sticks import OF_TIERS, sticks
+from analysis.attribution.caused.told import ToldSide
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import NOT_TOLD, Refused, Side
-from analysis.attribution.resampling import resampling
-from analysis.attribution.step_laws import apart, laws
-from analysis.attribution.sticks import OF_TIERS, sticks
 from analysis.attribution.tokens import COMPUTED
-from analysis.attribution.told import ToldSide
 from analysis.quantiles import Floats
 from analysis.report.metrics import METRICS
 from analysis.twin.model import Fit, Law, Limits

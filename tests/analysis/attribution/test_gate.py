@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.attribution.gate import LOWEST_GATE, judge
-from analysis.attribution.inputs import own_changes
+from analysis.attribution.certainty.gate import LOWEST_GATE, judge
+from analysis.attribution.certainty.inputs import own_changes
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Placebo, Refused, Resampling, Side, Split, Verdict
-from analysis.attribution.resampling import resampling
 from tests.analysis.attribution.loads import by_layer, under_load
 
 HOUR = 3600.0

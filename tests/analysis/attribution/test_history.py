@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from analysis.attribution.history import deploys, past_of
+from analysis.attribution.certainty.history import deploys, past_of
 from analysis.attribution.reader import read_side
 from analysis.over_time import latency, markers
 from analysis.report.metrics import METRICS

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.attribution.gate import judge
-from analysis.attribution.inputs import own_changes
+from analysis.attribution.certainty.gate import judge
+from analysis.attribution.certainty.inputs import own_changes
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Verdict
-from analysis.attribution.resampling import resampling
 from benchmarks.nulls import Case, fleet, run
 from tests.analysis.attribution.loads import by_layer, under_load
 

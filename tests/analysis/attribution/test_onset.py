@@ -7,8 +7,8 @@ from datetime import datetime
 
 import numpy as np
 
+from analysis.attribution.certainty.onset import onsets
 from analysis.attribution.model import Side
-from analysis.attribution.onset import onsets
 from tests.analysis.attribution.loads import arms, under_load
 
 HOUR = 3600.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from analysis.attribution.certainty.placebo import A_PAIR, binomial, placebo
 from analysis.attribution.model import Placebo, Refused, Resampling, Side, Split
-from analysis.attribution.placebo import A_PAIR, binomial, placebo
 from tests.analysis.attribution.loads import by_layer, under_load
 
 HOUR = 3600.0

@@ -7,10 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.attribution.certainty.pairing import interleaved
+from analysis.attribution.certainty.resampling import (
+    FEWEST_BLOCKS,
+    MOST_BLOCKS,
+    memory_length,
+    resampling,
+    widening,
+)
+from analysis.attribution.certainty.student import MOST_SIGMAS, ratio, sigmas, student
 from analysis.attribution.model import Resampling, Side
-from analysis.attribution.pairing import interleaved
-from analysis.attribution.resampling import FEWEST_BLOCKS, MOST_BLOCKS, memory_length, resampling, widening
-from analysis.attribution.student import MOST_SIGMAS, ratio, sigmas, student
 from cachemodel.errors import UserError
 from tests.analysis.attribution.loads import arms, under_load
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from analysis.attribution.model import Side, Split
-from analysis.attribution.shows import shows
+from analysis.attribution.shows.split import shows
 from analysis.quantiles import hd_quantile
 from tests.analysis.attribution.generators import AS_WAS, CASES, resampled, side, truth
 

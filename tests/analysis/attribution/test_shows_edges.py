@@ -10,7 +10,7 @@ import pytest
 from analysis.attribution.compose import composition
 from analysis.attribution.linear import linear
 from analysis.attribution.model import NOT_TOLD, Refused, Side, Split
-from analysis.attribution.shows import shows
+from analysis.attribution.shows.split import shows
 from tests.analysis.attribution.generators import AS_WAS, plain, resampled, side
 
 SPLITS = [shows, composition, linear]

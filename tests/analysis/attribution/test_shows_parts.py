@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.attribution.laws import law, merged
-from analysis.attribution.strata import THICK, edges, fit, groups
-from analysis.attribution.transport import lots, ranked
+from analysis.attribution.shows.laws import law, merged
+from analysis.attribution.shows.strata import THICK, edges, fit, groups
+from analysis.attribution.shows.transport import lots, ranked
 from tests.analysis.attribution.generators import AS_WAS, plain, side
 
 

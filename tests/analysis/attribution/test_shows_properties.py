@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.attribution.model import Resampling, Side, Split
-from analysis.attribution.shows import shows
+from analysis.attribution.shows.split import shows
 from tests.analysis.attribution.generators import AS_WAS, World, resampled, side
 
 few = settings(max_examples=8, deadline=None)

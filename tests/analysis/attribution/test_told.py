@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from analysis.attribution.caused.told import Room, ToldSide, told
 from analysis.attribution.reader import read_side
-from analysis.attribution.told import Room, ToldSide, told
 from analysis.report.metrics import METRICS
 from analysis.selection import Selection
 from analysis.twin.model import Told

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.attribution.gate import judge
-from analysis.attribution.inputs import own_changes
+from analysis.attribution.certainty.gate import judge
+from analysis.attribution.certainty.inputs import own_changes
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Refused, Side, Verdict, View
-from analysis.attribution.resampling import resampling
-from analysis.attribution.shows import shows
+from analysis.attribution.shows.split import shows
 
 N, SECONDS = 3000, 3000.0
 Pair = tuple[float, float]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.attribution.gate import judge
-from analysis.attribution.inputs import own_changes
+from analysis.attribution.certainty.gate import judge
+from analysis.attribution.certainty.inputs import own_changes
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Side, View
-from analysis.attribution.resampling import resampling
-from analysis.attribution.shows import shows
+from analysis.attribution.shows.split import shows
 from analysis.quantiles import Floats
 from cachemodel.layers import SERVING_LAYERS
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.attribution.borrowed import Strata, borrowed
+from analysis.attribution.caused.borrowed import Strata, borrowed
 from analysis.attribution.model import Side
 from analysis.attribution.tokens import CAUSES, COMPUTED
 from analysis.quantiles import Floats

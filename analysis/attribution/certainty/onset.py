@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.attribution.certainty.pairing import interleaved, span, window
+from analysis.attribution.certainty.resampling import memory_length, widening
 from analysis.attribution.model import Ints, Onset, Side
-from analysis.attribution.pairing import interleaved, span, window
-from analysis.attribution.resampling import memory_length, widening
 from analysis.misses.bins import iso
 from analysis.quantiles import Floats
 

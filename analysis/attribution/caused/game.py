@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.attribution.binned import Blocks, Resampled, resampled
-from analysis.attribution.causes import WORKLOAD, Pair
+from analysis.attribution.caused.causes import WORKLOAD, Pair
 from analysis.quantiles import Floats
 from analysis.twin.model import Replay
 from analysis.twin.simulate import replay_all

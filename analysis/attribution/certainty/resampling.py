@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from analysis.attribution.certainty.pairing import interleaved, span, window
 from analysis.attribution.model import Ints, Resampling, Side
-from analysis.attribution.pairing import interleaved, span, window
 from analysis.bootstrap import block_length
 from analysis.numbers import duration
 from analysis.quantiles import Floats

@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.attribution.layers import Mask
 from analysis.attribution.model import Ints
-from analysis.attribution.strata import Line, edges, fit
+from analysis.attribution.shows.strata import Line, edges, fit
 from analysis.quantiles import Floats
 
 _LEAST = 0.2  # of the mean spread: what a spread is at least, where a line says less

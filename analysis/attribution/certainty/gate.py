@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.attribution.certainty.student import TWO_SIDED_95, ratio, sigmas, student
 from analysis.attribution.model import Placebo, Refused, Resampling, Share, Split, Verdict, View
-from analysis.attribution.student import TWO_SIDED_95, ratio, sigmas, student
 from analysis.bootstrap import FEWEST_BEYOND, supports
 from analysis.quantiles import Floats
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from analysis.attribution.binned import Blocks
 from analysis.attribution.change import blocks
-from analysis.attribution.laws import Law, Lengths, Score, law, lengths, merged, score
 from analysis.attribution.layers import layers, negative, passed
 from analysis.attribution.model import Ints, Resampling, Side
-from analysis.attribution.strata import Groups, Sources, Told, groups, told
-from analysis.attribution.transport import Lots, Ranks, lots, ranked
+from analysis.attribution.shows.laws import Law, Lengths, Score, law, lengths, merged, score
+from analysis.attribution.shows.strata import Groups, Sources, Told, groups, told
+from analysis.attribution.shows.transport import Lots, Ranks, lots, ranked
 from analysis.quantiles import Floats
 
 MOST_FITTED = 2**17  # requests of a side that laws are fitted to

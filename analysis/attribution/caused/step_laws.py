@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass, fields
 
 import numpy as np
 
-from analysis.attribution.causes import SPEEDS
+from analysis.attribution.caused.causes import SPEEDS
 from analysis.quantiles import Floats
 from analysis.twin.model import Fit, Law
 

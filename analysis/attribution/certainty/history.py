@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 from clickhouse_connect.driver.client import Client
 
+from analysis.attribution.certainty.onset import Deploys
+from analysis.attribution.certainty.placebo import MOST_PAIRS, Spans
 from analysis.attribution.model import Side
-from analysis.attribution.onset import Deploys
-from analysis.attribution.placebo import MOST_PAIRS, Spans
 from analysis.attribution.reader import read_side
 from analysis.report.metrics import Metric
 from analysis.selection import Selection

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.attribution.caveats import caveats
 from analysis.attribution.change import refusal, split
-from analysis.attribution.learned import Common, learn
 from analysis.attribution.model import Refused, Resampling, Side, Split
 from analysis.attribution.shapley import exact as all_subsets
 from analysis.attribution.shapley import screened
-from analysis.attribution.swap import Coalition, Swap
+from analysis.attribution.shows.caveats import caveats
+from analysis.attribution.shows.learned import Common, learn
+from analysis.attribution.shows.swap import Coalition, Swap
 from analysis.quantiles import Floats
 from cachemodel.layers import TokenSource
 

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from analysis.attribution.gate import FAMILY_WISE, LOWEST_GATE, judge, spread
-from analysis.attribution.inputs import own_changes
+from analysis.attribution.certainty.gate import FAMILY_WISE, LOWEST_GATE, judge, spread
+from analysis.attribution.certainty.inputs import own_changes
+from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Placebo, Refused, Resampling, Side, Split, Verdict
-from analysis.attribution.resampling import resampling
 from analysis.numbers import duration
 from analysis.quantiles import beta_cdf
 

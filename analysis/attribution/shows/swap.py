@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.attribution.binned import Resampled, resampled
-from analysis.attribution.learned import Common, Learned
 from analysis.attribution.model import Ints
-from analysis.attribution.strata import Told
-from analysis.attribution.transport import KNOTS, Ranks, knot_weights
+from analysis.attribution.shows.learned import Common, Learned
+from analysis.attribution.shows.strata import Told
+from analysis.attribution.shows.transport import KNOTS, Ranks, knot_weights
 from analysis.quantiles import Floats
 
 _NOTHING = 1e-12  # of a prompt

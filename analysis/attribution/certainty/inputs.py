@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.attribution.certainty.gate import Own
+from analysis.attribution.certainty.ratios import Part, compared, sigmas_of
 from analysis.attribution.change import blocks
-from analysis.attribution.gate import Own
 from analysis.attribution.model import Resampling, Side
-from analysis.attribution.ratios import Part, compared, sigmas_of
 from analysis.numbers import ms
 from analysis.quantiles import Floats
 from cachemodel.layers import TokenSource

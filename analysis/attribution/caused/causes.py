@@ -17,9 +17,9 @@ from functools import cached_property
 
 import numpy as np
 
-from analysis.attribution.borrowed import Strata, borrowed, strata
+from analysis.attribution.caused.borrowed import Strata, borrowed, strata
+from analysis.attribution.caused.sticks import OF_TIERS, Sticks, sticks
 from analysis.attribution.model import Side
-from analysis.attribution.sticks import OF_TIERS, Sticks, sticks
 from analysis.attribution.tokens import COMPUTED
 from analysis.quantiles import Floats
 from analysis.twin.model import Law, Limits, Workload

@@ -10,14 +10,14 @@ from dataclasses import astuple, fields, replace
 import numpy as np
 
 from analysis.attribution.binned import Blocks
-from analysis.attribution.causes import CAPACITY, OTHER, Half, Pair
-from analysis.attribution.gate import Own
+from analysis.attribution.caused.causes import CAPACITY, OTHER, Half, Pair
+from analysis.attribution.caused.sticks import OF_TIERS
+from analysis.attribution.caused.twins import Twinned, Twins
+from analysis.attribution.certainty.gate import Own
+from analysis.attribution.certainty.ratios import Part, compared
+from analysis.attribution.certainty.student import MOST_SIGMAS, ratio, sigmas
 from analysis.attribution.model import Resampling
-from analysis.attribution.ratios import Part, compared
-from analysis.attribution.sticks import OF_TIERS
-from analysis.attribution.student import MOST_SIGMAS, ratio, sigmas
 from analysis.attribution.tokens import CAUSES
-from analysis.attribution.twins import Twinned, Twins
 from analysis.numbers import ms
 from analysis.quantiles import Floats
 from analysis.twin.model import Law

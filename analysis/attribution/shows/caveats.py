@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analysis.attribution.learned import Common, Learned
 from analysis.attribution.model import Side
+from analysis.attribution.shows.learned import Common, Learned
 from analysis.composition import UNATTRIBUTED
 from analysis.quantiles import Floats
 

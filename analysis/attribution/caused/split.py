@@ -14,13 +14,13 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.attribution.binned import Blocks, resampled
-from analysis.attribution.game import NOBODY, Game
-from analysis.attribution.gate import Own
+from analysis.attribution.caused.game import NOBODY, Game
+from analysis.attribution.caused.server_inputs import server_inputs
+from analysis.attribution.caused.told import ToldSide
+from analysis.attribution.caused.twins import Twins, twins
+from analysis.attribution.certainty.gate import Own
 from analysis.attribution.model import Fidelity, Refused, Resampling, Side, Split
-from analysis.attribution.server_inputs import server_inputs
 from analysis.attribution.shapley import shapley
-from analysis.attribution.told import ToldSide
-from analysis.attribution.twins import Twins, twins
 from analysis.quantiles import Floats
 from analysis.report.metrics import Metric
 from analysis.twin.model import NoTwin

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from analysis.attribution.binned import Blocks
-from analysis.attribution.causes import Half, Pair
-from analysis.attribution.game import FROM_REPLAY
+from analysis.attribution.caused.causes import Half, Pair
+from analysis.attribution.caused.game import FROM_REPLAY
+from analysis.attribution.caused.step_laws import Laws, apart, laws
+from analysis.attribution.caused.told import Room, ToldSide
 from analysis.attribution.model import Fidelity, Ints, Resampling, Side
 from analysis.attribution.reader import alike
-from analysis.attribution.step_laws import Laws, apart, laws
-from analysis.attribution.told import Room, ToldSide
 from analysis.bootstrap import supports
 from analysis.quantiles import Floats
 from analysis.report.metrics import Metric

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.attribution.binned import Blocks
+from analysis.attribution.certainty.student import ratio, sigmas
 from analysis.attribution.model import Resampling
-from analysis.attribution.student import ratio, sigmas
 from analysis.quantiles import Floats
 
 Part = tuple[Floats, Floats]

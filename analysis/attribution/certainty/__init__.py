@@ -1,0 +1,1 @@
+"""How sure a change is: resampling, the gate, placebo windows, and since when."""
