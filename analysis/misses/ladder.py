@@ -184,7 +184,7 @@ def _climb_caches(
     surely |= look.never & ~several
     maybe = surely | look.maybe | flying
     lacks = np.flatnonzero(~surely & several)
-    found = survey.seek(key[lacks], row[lacks], own_server=True)
+    found = survey.seek(key[lacks], row[lacks], look.never[lacks], own_server=True)
     surely[lacks] |= found.surely
     maybe[lacks] |= found.surely | (found.maybe & (runs.positions.holder[row[lacks]] < 0))
     steps.reach(_NOT_LOADED, those.run(surely), those.run(maybe))
@@ -198,7 +198,7 @@ def _climb_caches(
             flights = Flights(every, np.repeat(np.arange(runs.chains.n), runs.lengths), runs.chains.n)
             surely[lacks] |= flights.until(ends).running(wanted, row[lacks], moment[lacks])
             lacks = lacks[~surely[lacks]]
-            found = survey.seek(key[lacks], row[lacks], any_key=any_key)
+            found = survey.seek(key[lacks], row[lacks], look.never[lacks], any_key=any_key)
             surely[lacks] |= found.surely
             maybe |= surely
             maybe[lacks] |= found.maybe

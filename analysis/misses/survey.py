@@ -90,9 +90,12 @@ class Survey:
             at = np.where(holder == self._positions.holder[of], self._positions.place[of], at)
             yield Pairs(block + begin, some, of, holder, at)
 
-    def seek(self, key: Ints, row: Ints, *, any_key: bool = False, own_server: bool = False) -> Found:
+    def seek(
+        self, key: Ints, row: Ints, never: Flags, *, any_key: bool = False, own_server: bool = False
+    ) -> Found:
         """What the holders together would have served: what one of them held, and what one of the servers was sent and
-        never stored. With `own_server` what is held is only maybe served: it is not known by which of its ranks."""
+        never stored. never: what the request's own holder tells of that. With `own_server` what is held is only maybe
+        served: it is not known by which of its ranks."""
         surely, maybe = np.zeros(len(key), np.bool_), np.zeros(len(key), np.bool_)
         for pairs in self.pairs(key, row, any_key=any_key, own_server=own_server):
             first = self._history.first(pairs.key, self.server[pairs.holder])
@@ -104,7 +107,7 @@ class Survey:
             maybe[pairs.block[look.maybe & other]] = True
             if not own_server:
                 surely[pairs.block[look.held & other]] = True
-            surely[self._nowhere(pairs, look.never)] = True
+            surely[self._nowhere(pairs, np.where(other, look.never, never[pairs.block]))] = True
         return Found(surely, maybe | surely)
 
     def _nowhere(self, pairs: Pairs, never: Flags) -> Ints:

@@ -85,6 +85,26 @@ def test_what_follows_a_prompt_from_before_a_gap_may_be_its_output() -> None:
     assert parts(world.climb()) == {"actual": 32, "unknown": 16}
 
 
+def test_behind_a_gap_a_block_is_stored_for_who_is_in_flight() -> None:
+    """Not for one that is over and whose own events are lost, nor for one that found it before it was removed."""
+    lost = World().ask("ABCD", 1004, first=1005, cached=0).mark(Action.GAP, 1005).store("ABC", 1005)
+    lost.remove("ABCD", 1006, begin=3)
+    lost.ask("ABCD", 1006, first=1009, cached=48, more=1).store("ABCD", 1009, begin=3)
+    assert parts(lost.climb()) == {"actual": 48, "capacity": 16, "cold": 1}
+    found = World().ask("AB", 1000, first=1002).mark(Action.GAP, 1003).ask("AB", 1012, first=1013)
+    found.remove("AB", 1054, begin=1).store("Q", 1054).ask("AB", 1093, first=1103, cached=16, more=1)
+    found.store("AB", 1103, begin=1)
+    assert parts(found.climb()) == {"actual": 16, "capacity": 16, "cold": 1}
+
+
+def test_no_lookup_moves_past_a_clear_to_what_was_stored_later() -> None:
+    """A is lost in the gap; usage shows it. The one of the second life is another."""
+    world = World().ask("AY", 1001, first=1002, cached=0).mark(Action.GAP, 1003)
+    world.ask("AB", 1005, first=1006, cached=16).store("AB", 1006, begin=1)
+    world.mark(Action.CLEARED, 1010).ask("AB", 1011, first=1012, cached=0).store("AB", 1012)
+    assert parts(world.climb(), 1) == {"actual": 16, "cold": 16}
+
+
 def _here_together(found: dict[str, int]) -> dict[str, int]:
     """Of what was computed here although it was here, or was being computed, the last block may count as either."""
     here = found.pop("unaligned", 0) + found.pop("not_loaded", 0)

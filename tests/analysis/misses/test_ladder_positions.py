@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.misses.model import NOT_TOLD
+from analysis.misses.model import NOT_TOLD, Action
 from tests.analysis.misses.build import World, parts
 
 NOW = 100_000
@@ -98,3 +98,15 @@ def test_without_any_times_of_the_server_the_arrival_and_its_own_stores_do() -> 
     ladder = world.climb()
     assert parts(ladder, 0) == {"cold": 32}
     assert parts(ladder, 1) == {"actual": 32, "cold": 16}
+
+
+def test_a_clear_is_no_step_of_the_server() -> None:
+    """The request found everything and stored nothing; what was cleared after its answer it had found."""
+    world = World().served("AB", 0).ask("AB", NOW, began=NOW + 1, first=NOW + 2, more=1)
+    world.mark(Action.CLEARED, NOW + 5)
+    assert parts(world.climb()) == {"actual": 32, "cold": 1}
+
+
+def test_what_was_removed_and_never_told_to_be_stored_is_not_isolated() -> None:
+    world = World().sent("AB", 0).ask("AB", 101).remove("AB", 102).store("AB", 102).store("AB", 104, salt=1)
+    assert "isolated" not in parts(world.climb())

@@ -41,6 +41,16 @@ def test_a_cold_request() -> None:
     assert len(request.block_hashes) == 5
 
 
+def test_kv_events_of_a_step_are_told_before_its_tokens_are_handed_out() -> None:
+    """So that who asks another server upon the answer comes after them by their time."""
+    core = ByHand()
+    stored_by: list[int] = []
+    sequence = core.submit(tokens(20), 1)
+    sequence.sink = lambda _: stored_by.append(len(core.seen.events))
+    core.drain()
+    assert stored_by == [len(core.seen.events)] != [0]
+
+
 def test_one_token_needs_no_decode() -> None:
     core = ByHand()
     request = core.submit(tokens(5), 1).request
