@@ -30,8 +30,9 @@ def requests(n: int, seed: int, prefill: float, cached: float, metric: str = "tt
     tokens["completion_tokens"] = rng.integers(14, 18, n).astype(float)
     tokens |= {f"{tier}_tokens": np.full(n, math.nan) for tier in ("device", "host", "remote")}
     return Requests(
-        np.nansum(layers, axis=0), layers, tokens, START, START + timedelta(seconds=30), ["vllm-a"]
-    )
+        np.nansum(layers, axis=0), layers, tokens, START, START + timedelta(seconds=30), ["vllm-a"],
+        np.linspace(0, 30, n),
+    )  # fmt: skip
 
 
 def compared(

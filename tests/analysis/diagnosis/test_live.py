@@ -17,7 +17,7 @@ from analysis.diagnosis.model import Fact
 from analysis.report.metrics import METRICS
 from analysis.selection import Selection
 from store.client import connect
-from tests.analysis.diagnosis.traffic import shown
+from tests.analysis.diagnosis.traffic import drawn, shown
 from tests.attributed import live
 from tests.attributed.live import Phase, send, watched
 
@@ -57,8 +57,9 @@ def _seen(home: Path) -> Mapping[str, Seen]:
             base = read_phase(client, "base")
             for phase in PHASES[2:]:
                 a, b = alike(base, read_phase(client, phase.name))
-                rules = frozenset(finding.rule for finding in diagnose(client, a, b, [shown(a, b)]))
-                found[phase.name] = Seen(facts(client, a, b, []), rules)
+                of_both, view = drawn(a, b), shown(a, b)
+                rules = frozenset(finding.rule for finding in diagnose(client, a, b, of_both, [view]))
+                found[phase.name] = Seen(facts(client, a, b, of_both, []), rules)
 
     options = ("--device-blocks", "200", "--host-blocks", "4096")
     with watched(home, options, look) as on:

@@ -13,6 +13,7 @@ from analysis.diagnosis.diagnose import findings, slower
 from analysis.diagnosis.facts import facts
 from analysis.diagnosis.passes import passes
 from analysis.twin.model import Law, Limits
+from tests.analysis.diagnosis.traffic import drawn
 from tests.analysis.twin.plain import real_side, traffic
 from tests.conftest import Database
 
@@ -40,7 +41,7 @@ def sides(law: Law) -> tuple[Side, Side]:
 @pytest.mark.parametrize(("law", "rule"), [(READS_SLOWER, "bandwidth-bound"), (WAITS, "host-device-sync")])
 def test_what_grew_is_told_by_the_law(db: Database, law: Law, rule: str) -> None:
     a, b = sides(law)
-    found = facts(db.client, a, b, [CAUSED])
+    found = facts(db.client, a, b, drawn(a, b), [CAUSED])
     assert found["pass_host"].b == pytest.approx(law.step, rel=0.15)
     assert found["pass_host"].a == pytest.approx(A.step, rel=0.15)
     told = findings(found, slower([CAUSED]), [])
@@ -50,8 +51,10 @@ def test_what_grew_is_told_by_the_law(db: Database, law: Law, rule: str) -> None
 
 def test_nothing_is_told_of_passes_without_a_twin_or_of_the_same_law(db: Database) -> None:
     a, b = sides(A)
-    assert diagnose(db.client, a, b, [REFUSED]) == []
-    assert not {"bandwidth-bound", "host-device-sync"} & {f.rule for f in diagnose(db.client, a, b, [CAUSED])}
+    assert diagnose(db.client, a, b, drawn(a, b), [REFUSED]) == []
+    assert not {"bandwidth-bound", "host-device-sync"} & {
+        f.rule for f in diagnose(db.client, a, b, drawn(a, b), [CAUSED])
+    }
 
 
 def test_a_law_is_of_one_server(db: Database) -> None:

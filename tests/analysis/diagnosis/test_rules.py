@@ -18,7 +18,7 @@ from analysis.diagnosis.model import Condition, Fact
 from analysis.diagnosis.table import rule_of, rules
 from analysis.diagnosis.vocabulary import FACTS
 from tests.analysis.diagnosis.planted import CASES, LATER, put, sides
-from tests.analysis.diagnosis.traffic import Traffic, shown, side
+from tests.analysis.diagnosis.traffic import Traffic, drawn, shown, side
 from tests.databases import Databases
 
 TIER = Share(
@@ -37,7 +37,7 @@ def client(databases: Databases) -> Iterator[Client]:
 def found(client: Client, case: str, near: bool = False) -> list[Finding]:
     a, b = sides(case, near)
     put(client, case, a, b, near)
-    return diagnose(client, a, b, [*_by_twin(case), shown(a, b)])
+    return diagnose(client, a, b, drawn(a, b), [*_by_twin(case), shown(a, b)])
 
 
 def _by_twin(case: str) -> list[View]:
@@ -78,7 +78,7 @@ def test_nothing_is_found_where_nothing_happened(client: Client) -> None:
     told = []
     for seed in range(NULLS):
         a, b = side(world, seed), side(world, seed + 1000, "b", LATER)
-        told += diagnose(client, a, b, [shown(a, b)])
+        told += diagnose(client, a, b, drawn(a, b), [shown(a, b)])
     assert not told, f"{len(told)} findings in {NULLS} pairs: {[finding.rule for finding in told]}"
 
 
@@ -89,7 +89,7 @@ def test_what_is_not_known_lets_no_rule_hold() -> None:
 def test_an_empty_side_is_silent(client: Client) -> None:
     a, b = sides("thrash")
     nobody: Side = b.subset(b.arrival < 0)
-    assert diagnose(client, a, nobody, []) == []
+    assert diagnose(client, a, nobody, drawn(a, nobody), []) == []
 
 
 def test_arms_of_one_time_share_no_counters(client: Client) -> None:
@@ -97,7 +97,7 @@ def test_arms_of_one_time_share_no_counters(client: Client) -> None:
     a, _ = sides("preemption-spiral")
     b = replace(side(CASES["preemption-spiral"].b, 3, "b"), servers=a.servers)
     put(client, "preemption-spiral", a, b)
-    assert diagnose(client, a, b, []) == []
+    assert diagnose(client, a, b, drawn(a, b), []) == []
 
 
 GOOD = {"id": "r", "title": "t", "when": ["hits.change < -0.03"], "remedy": "do", "confirm": "see"}

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.attribution.certainty.gate import judge
+from analysis.attribution.certainty.gate import judge, level_of
 from analysis.attribution.certainty.inputs import own_changes
 from analysis.attribution.certainty.resampling import resampling
-from analysis.attribution.model import Side, View
+from analysis.attribution.model import Resampling, Side, View
 from analysis.attribution.shows.split import shows
 from analysis.quantiles import Floats
 from cachemodel.layers import SERVING_LAYERS
@@ -80,10 +80,16 @@ def side(world: Traffic, seed: int, name: str = "a", begin: float = START) -> Si
     return _side(name, begin, world.seconds, arrival, prompt, completion, tokens, template, server, times)
 
 
+def drawn(a: Side, b: Side) -> Resampling:
+    """Resamples of both sides, the same each time."""
+    return resampling(a, b, np.random.default_rng(1), 100)
+
+
 def shown(a: Side, b: Side, q: float | None = None) -> View:
     """Where the change shows, judged as a report does."""
-    drawn = resampling(a, b, np.random.default_rng(1), 100)
-    return judge(shows(a, b, q, drawn), own_changes(a, b, drawn), drawn)
+    of_both = drawn(a, b)
+    level = level_of(q, a, b)
+    return judge(shows(a, b, q, of_both), own_changes(a, b, of_both), of_both, level=level)
 
 
 def _servers(world: Traffic, template: np.ndarray, rng: np.random.Generator) -> np.ndarray:
