@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.bootstrap import replicate
-from analysis.quantiles import Floats, hd_observation_weights, hd_rank_mass, hd_resampled_weights
+from analysis.quantiles import Floats, hd_observation_weights
 
 UNATTRIBUTED = "unattributed"
 
@@ -34,24 +33,3 @@ def compose(totals: Floats, parts: Floats, qs: Sequence[float]) -> Floats:
     """
     rows = [parts.mean(axis=1), *(parts @ hd_observation_weights(totals, q) for q in qs)]
     return np.stack(rows)
-
-
-def compose_resamples(
-    totals: Floats, parts: Floats, qs: Sequence[float], count: int, rng: np.random.Generator
-) -> Floats:
-    """The same on `count` block-bootstrap resamples: (count, 1 + len(qs), k).
-
-    The observations are in time order. Blocks are as long as any of the series asks for: one set of resamples serves
-    all, so that every replicate adds up, too.
-    """
-    order = np.argsort(totals, kind="stable")
-    ranked = parts[:, order].T
-    mass = [hd_rank_mass(len(totals), q) for q in qs]
-
-    def statistic(counts: Floats) -> Floats:
-        counts = counts[:, order]
-        rows = [counts @ ranked / len(totals)]
-        rows += [hd_resampled_weights(counts, rank_mass) @ ranked for rank_mass in mass]
-        return np.stack(rows, axis=1)
-
-    return replicate(np.vstack([totals, parts]), statistic, count, rng)

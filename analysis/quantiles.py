@@ -61,16 +61,6 @@ def hd_rank_mass(n: int, q: float) -> Floats:
     return beta_cdf(np.arange(n + 1) / n, (n + 1) * q, (n + 1) * (1 - q))
 
 
-def hd_resampled_weights(counts: Floats, rank_mass: Floats) -> Floats:
-    """What each observation weighs in the estimate of a resample, as rows (r, n).
-
-    counts: (r, n), how often each observation is in the resample, the observations in rising order, each row summing to
-    m. rank_mass: `hd_rank_mass(m, q)`.
-    """
-    upto = np.cumsum(counts, axis=1).astype(np.int64)
-    return np.diff(rank_mass[upto], axis=1, prepend=0.0)
-
-
 def beta_cdf(x: Floats, a: float, b: float) -> Floats:
     """The regularised incomplete beta function I_x(a, b) for ascending x (m,) in [0, 1].
 

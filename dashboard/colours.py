@@ -11,9 +11,8 @@ from analysis.misses.parts import COLOURS, HITS
 from analysis.misses.parts import PARTS as NAMES
 from analysis.misses.words import WHY
 from cachemodel.causes import LADDER, UNKNOWN_COLOUR, Eviction, MissCause
-from cachemodel.layers import SERVING_LAYERS, TokenSource
+from cachemodel.layers import TokenSource
 
-LAYER_COLOURS = {layer.name: layer.colour for layer in SERVING_LAYERS}
 SEAM = {"color": "rgba(128,128,128,0.9)", "width": 0.8}  # an edge that shows on light and on dark
 # One colour stands for all that was evicted: how much lighter it is for each way.
 _LIGHTER = {Eviction.CAPACITY: 0.0, Eviction.EXPIRY: 0.0, Eviction.CLEAR: 0.5, Eviction.RESTART: 0.5}

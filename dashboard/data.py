@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -69,18 +70,23 @@ def miss_report(selection: str, by: str) -> tuple[MissReport, datetime]:
     return found
 
 
-def report(question: Question) -> Report:
-    """The comparison that a question asks for, with its attribution; raises UserError."""
+def report(question: Question, begun: Callable[[Report], None]) -> Report:
+    """The comparison that a question asks for, with its attribution; raises UserError. begun: draws the report as it
+    stands before that, if it is worked out now; what it draws is gone when the answer is there."""
+    early: list[Report] = []
 
     def work() -> Report:
         from analysis.report.compare import Asked, compare
 
-        asked = Asked(question.metric, QUANTILES[question.quantile])
+        asked = Asked(question.metric, QUANTILES[question.quantile], early=early.append)
         with reader() as client:
             return compare(client, question.a, question.b, asked)
 
-    waiting = "Comparing, replaying and resampling: {} s. The question can be changed meanwhile."
-    found: Report = _waited(("report", question), work, waiting)
+    def ready() -> Callable[[], None] | None:
+        return partial(begun, early[0]) if early else None
+
+    waiting = "Looking for causes: comparing, replaying and resampling, {} s. The question can be changed meanwhile."
+    found: Report = _waited(("report", question), work, waiting, ready)
     return found
 
 
@@ -102,19 +108,32 @@ def markers() -> list[Marker]:
         return read(client)
 
 
-def _waited(key: Hashable, work: Callable[[], Any], words: str) -> Any:
-    """The answer, worked out beside the page; words: shown meanwhile, {} being the seconds gone by."""
-    place = st.empty()
+def _waited(
+    key: Hashable,
+    work: Callable[[], Any],
+    words: str,
+    ready: Callable[[], Callable[[], None] | None] = lambda: None,
+) -> Any:
+    """The answer, worked out beside the page. words: shown meanwhile, {} being the seconds gone by; ready: tells how to
+    draw what there is before the answer, once there is something."""
+    words_at, drawn_at = st.empty(), st.empty()
+    drawn = False
 
     def meanwhile(seconds: float) -> None:
+        nonlocal drawn
         if seconds >= _SOON_S:
-            place.info(words.format(f"{seconds:.0f}"), icon="spinner")
+            words_at.info(words.format(f"{seconds:.0f}"), icon="spinner")
+            if not drawn and (draw := ready()):
+                with drawn_at.container():
+                    draw()
+                drawn = True
         time.sleep(_LOOK_S)
 
     try:
         return _answers().get(key, work, meanwhile)
     finally:
-        place.empty()
+        words_at.empty()
+        drawn_at.empty()
 
 
 @st.cache_data(ttl=REPORT_S, max_entries=MOST_KEPT, show_spinner=False)

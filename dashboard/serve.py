@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import logging
 import os
 import signal
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +54,7 @@ def serve(listening: socket.socket, opener: Opener, ready: Callable[[str], None]
             await super().startup(sockets)
             if self.started:
                 ready(address)
+                threading.Thread(target=_prepare, daemon=True).start()
 
     app = streamlit.App(SCRIPT, middleware=[Middleware(Guard)], on_script_error=_tell)
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
@@ -59,6 +62,15 @@ def serve(listening: socket.socket, opener: Opener, ready: Callable[[str], None]
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn stops first and raises them again, for us
         signal.signal(number, lambda *_: sys.exit(0))
     Server(config).run(sockets=[listening])
+
+
+def _prepare() -> None:
+    """Load what pages take, which the first who looks need not wait for."""
+    for name in ("analysis.report.compare", "dashboard.views.misses", "dashboard.views.attribution"):
+        importlib.import_module(name)
+    import plotly.graph_objects as go
+
+    go.Figure(go.Bar(x=[0], y=[0])).to_dict()  # loads what a first figure loads
 
 
 def _tell(error: Exception) -> bool:

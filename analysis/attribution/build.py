@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.attribution.caused.told import told
-from analysis.attribution.certainty.gate import LOWEST_GATE, Own, judge
+from analysis.attribution.certainty.gate import LOWEST_GATE, Own, judge, level_of
 from analysis.attribution.certainty.history import Past, deploys, past_of
 from analysis.attribution.certainty.inputs import own_changes
+from analysis.attribution.certainty.intervals import Drawn, drawn_for
 from analysis.attribution.certainty.onset import onsets
 from analysis.attribution.certainty.placebo import placebo
 from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.compose import composition
 from analysis.attribution.linear import linear
-from analysis.attribution.model import Attribution, Fidelity, Placebo, Refused, Resampling, Side, Split
+from analysis.attribution.model import (
+    Attribution,
+    Fidelity,
+    Finding,
+    Placebo,
+    Refused,
+    Resampling,
+    Side,
+    Split,
+    View,
+)
 from analysis.attribution.reader import alike, read_side
 from analysis.attribution.shows.split import shows
 from analysis.attribution.words import headline
 from analysis.numbers import quantile_name
-from analysis.quantiles import hd_quantile
+from analysis.quantiles import Floats
 from analysis.report.metrics import Metric
 from analysis.selection import Selection
 
 ROUNDS = 200
 Progress = Callable[[str], None]
-Blame = Callable[[Resampling], tuple[Split | Refused, list[Fidelity], Mapping[str, Own]]]
+Blame = Callable[[], tuple[Split | Refused, list[Fidelity], Mapping[str, Own]]]
+Look = Callable[[Sequence[View]], list[Finding]]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of two sides. metric: its name, what: in words. q: a quantile, None for the mean."""
+    """What is asked of two sides. metric: its name, what: in words. q: a quantile, None for the mean. progress: told
+    what is being done."""
 
     metric: str
     what: str
@@ -43,60 +56,73 @@ class Asked:
     progress: Progress = lambda _: None
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two sides and the resamples of them that all of a comparison shares."""
+
+    a: Side
+    b: Side
+    drawn: Resampling
+
+    @classmethod
+    def of(cls, a: Side, b: Side, asked: Asked) -> Pair:
+        """With resamples drawn by the seed."""
+        return cls(a, b, resampling(a, b, np.random.default_rng(asked.seed), asked.rounds))
+
+    def drawn_for(self, arrivals: tuple[Floats, Floats]) -> Drawn:
+        """The same resamples for requests that arrived then, seconds (n,)."""
+        return drawn_for(self.drawn, (self.a, self.b), arrivals)
+
+
+def read_pair(client: Client, a: Selection, b: Selection, metric: Metric, asked: Asked) -> Pair:
+    """Both sides from the store; raises UserError where one is empty or does not tell the metric."""
+    asked.progress("reading requests, their prompts and what the caches held")
+    return Pair.of(*alike(read_side(client, a, metric), read_side(client, b, metric)), asked)
+
+
 def attribute(
-    client: Client,
-    a: Selection,
-    b: Selection,
-    metric: Metric,
-    q: float | None,
-    *,
-    seed: int = 0,
-    rounds: int = ROUNDS,
-    past: bool = True,
-    progress: Progress = lambda _: None,
+    client: Client, pair: Pair, selection: Selection, metric: Metric, asked: Asked, *, past: bool = True
 ) -> Attribution:
     """What moved the q-quantile (None: the mean) of a metric from A to B; raises UserError.
 
-    past: whether windows in which nothing was deployed are compared, too, which costs seconds. progress: told what is
-    being done.
+    selection: of A. past: whether windows in which nothing was deployed are compared, too, which costs seconds.
     """
     from analysis.attribution.caused.split import caused  # numba: only where there is something to replay
     from analysis.diagnosis import diagnose
 
-    asked = Asked(metric.name, metric.meaning, q, seed, rounds, progress)
-    progress("reading requests, their prompts and what the caches held")
-    left, right = alike(read_side(client, a, metric), read_side(client, b, metric))
-    limits = told(client, left), told(client, right)
-    marked = deploys(client, left, right)
-    before = Past(marked)
+    a, b = pair.a, pair.b
+    limits = told(client, a), told(client, b)
+    before = Past(deploys(client, a, b))
     if past:
-        progress("reading requests of the past")
-        before = past_of(client, a, left, right, metric, marked)
+        asked.progress("reading requests of the past")
+        before = past_of(client, selection, a, b, metric, before.deploys)
 
-    def blame(drawn: Resampling) -> tuple[Split | Refused, list[Fidelity], Mapping[str, Own]]:
-        return caused(left, right, q, metric, limits, drawn, rng=np.random.default_rng(seed))
+    def blame() -> tuple[Split | Refused, list[Fidelity], Mapping[str, Own]]:
+        return caused(a, b, asked.q, metric, limits, pair.drawn, rng=np.random.default_rng(asked.seed))
 
-    found = explain(left, right, asked, blame, before)
-    progress("looking for what it looks like")
-    return replace(found, findings=diagnose(client, left, right, (found.caused, found.shows)))
+    def look(views: Sequence[View]) -> list[Finding]:
+        asked.progress("looking for what it looks like")
+        return diagnose(client, a, b, pair.drawn, views)
+
+    return explain(pair, asked, blame, before, look)
 
 
-def explain(a: Side, b: Side, asked: Asked, blame: Blame, past: Past) -> Attribution:
+def explain(pair: Pair, asked: Asked, blame: Blame, past: Past, look: Look = lambda _: []) -> Attribution:
     """The same of two sides, whatever they were read from. blame: splits the change over its causes, and tells how well
-    it knows the servers and what changed there."""
-    q, tell, rng = asked.q, asked.progress, np.random.default_rng(asked.seed)
-    drawn = resampling(a, b, rng, asked.rounds)
+    it knows the servers and what changed there; look: what "what caused it" and "where it shows" look like."""
+    a, b, drawn, q, tell = pair.a, pair.b, pair.drawn, asked.q, asked.progress
+    rng = np.random.default_rng([asked.seed, 1])
     null = _null(past, a, drawn, asked, rng)
-    own = own_changes(a, b, drawn)
+    own, level = own_changes(a, b, drawn), level_of(q, a, b)
     tell("taking the change apart")
     described = [judge(split(a, b, q, drawn), own, drawn) for split in (composition, linear)]
-    shown = judge(shows(a, b, q, drawn), own, drawn, null)
+    shown = judge(shows(a, b, q, drawn), own, drawn, null, level)
     tell("replaying the requests through what the servers do")
-    split, fidelity, of_servers = blame(drawn)
-    caused = judge(split, {**own, **of_servers}, drawn, null)
+    split, fidelity, of_servers = blame()
+    caused = judge(split, {**own, **of_servers}, drawn, null, level)
     since = onsets(a, b, past.deploys, rng)
     what = f"{quantile_name(q, 'mean')} {asked.what}"
-    ends = (_end(a, q), _end(b, q))
+    ends = ((level_of(q, a), a.n), (level_of(q, b), b.n))
     return Attribution(
         headline=headline(what, ends, caused, shown, null, since),
         metric=asked.metric,
@@ -108,7 +134,7 @@ def explain(a: Side, b: Side, asked: Asked, blame: Blame, past: Past) -> Attribu
         placebo=null,
         fidelity=fidelity,
         onsets=since,
-        findings=[],
+        findings=look((caused, shown)),
         paired=drawn.paired,
         seed=asked.seed,
         notes=[f"{side.name}: {note}" for side in (a, b) for note in side.notes],
@@ -127,8 +153,3 @@ def _null(past: Past, a: Side, drawn: Resampling, asked: Asked, rng: np.random.G
         return shows(before, after, asked.q, resampled)
 
     return placebo(past.history, length, split, rng, spans=past.spans, rounds=asked.rounds)
-
-
-def _end(side: Side, q: float | None) -> tuple[float, int]:
-    value = float(side.totals.mean()) if q is None else hd_quantile(side.totals, q)
-    return value, side.n

@@ -20,7 +20,7 @@ def composition(a: Side, b: Side, q: float | None, resampling: Resampling) -> Sp
         return Refused("composition", reason)
     names, times_a, times_b = layers(a, b)
     of_a, of_b = blocks(resampling)
-    shares = _parts(b.totals, times_b, q, of_b) - _parts(a.totals, times_a, q, of_a)
+    shares = parts_of(b.totals, np.stack(times_b), q, of_b) - parts_of(a.totals, np.stack(times_a), q, of_a)
     return split(
         a, b, q, resampling,
         kind="composition",
@@ -31,14 +31,14 @@ def composition(a: Side, b: Side, q: float | None, resampling: Resampling) -> Sp
     )  # fmt: skip
 
 
-def _parts(totals: Floats, times: list[Floats], q: float | None, of: Blocks) -> Floats:
-    """(1 + r, k) ms."""
-    parts = np.nan_to_num(np.stack(times))
+def parts_of(totals: Floats, parts: Floats, q: float | None, of: Blocks) -> Floats:
+    """What each of the parts (k, n) has of the q-quantile (None: the mean) of `totals` (n,), and the same of the r
+    resamples: (1 + r, k). Time that nobody tells of (NaN) is none of a part's."""
+    known = np.nan_to_num(parts)
+    whole = compose(totals, known, [] if q is None else [q])[-1]
     if q is None:
-        size = of.resampled(None)
-        resampled = np.concatenate([of.resampled(part) / size for part in parts], axis=1)
-        return np.vstack([parts.mean(axis=1), resampled])
-    found = histogram(totals, q, of)
-    binned = np.stack([found.of(part, of) for part in parts], axis=1)
-    binned[0] = compose(totals, parts, [q])[1]
-    return binned
+        resampled = np.concatenate([of.resampled(part) for part in known], axis=1) / of.resampled(None)
+    else:
+        found = histogram(totals, q, of)
+        resampled = np.stack([found.of(part, of)[1:] for part in known], axis=1)
+    return np.vstack([whole, resampled])

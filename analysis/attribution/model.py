@@ -133,10 +133,12 @@ class Refused:
 
 
 class Verdict(StrEnum):
-    """NAMED: past the family-wise gate, and its own input changed by more than 3 sigma. NOISE: its interval holds what
-    chance alone gives. UNDECIDED: neither, or too few requests to tell."""
+    """NAMED: past the family-wise gate, its own input changed by more than 3 sigma, and large enough to matter. SLIGHT:
+    the same, but less than that. NOISE: its interval holds what chance alone gives. UNDECIDED: none of these, or too
+    few requests to tell."""
 
     NAMED = "named"
+    SLIGHT = "slight"
     NOISE = "noise"
     UNDECIDED = "undecided"
 
@@ -156,10 +158,16 @@ class Share:
     own_sigmas: float | None
     verdict: Verdict
 
+    @property
+    def told_from_chance(self) -> bool:
+        """Whether it is past the gate, large enough to be named or not."""
+        return self.verdict in (Verdict.NAMED, Verdict.SLIGHT)
+
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One way to look at the change, judged. Empty `shares` where `refused` says why it could not be made."""
+    """One way to look at the change, judged. Empty `shares` where `refused` says why it could not be made. least: a
+    share of fewer ms is not named, but slight; None where the view names nobody."""
 
     kind: Kind
     shares: list[Share]
@@ -173,6 +181,7 @@ class View:
     method: str
     notes: list[str] = field(default_factory=list)
     refused: str = ""
+    least: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

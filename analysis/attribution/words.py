@@ -28,6 +28,7 @@ _BECAUSE: Mapping[str, tuple[str, str]] = {  # what a name did that made it slow
     "tier speed": ("loads from slower tiers took longer", "loads from slower tiers got faster"),
     "capacity": ("there was less room", "there was more room"),
     "other": ("time outside the scheduler grew", "time outside the scheduler shrank"),
+    "other arm": ("the other arm costs it more", "the other arm costs it less"),
 }
 CAUSES = tuple(_BECAUSE)
 """What a change can be put down to, by name."""
@@ -102,11 +103,14 @@ def _blame(caused: View) -> str:
     if found := named(caused):
         parts = [f"{with_interval(share)} because {because(share)}" for share in found[:MOST_NAMED]]
         return f": {', '.join(parts)} (ms, 95%)"
-    likely = [share for share in caused.shares if share.verdict is Verdict.UNDECIDED]
-    if likely:
-        most = max(likely, key=lambda share: abs(share.value))
-        return f". No cause is past the gate; nearest is {most.name}, {with_interval(most)} ms"
-    return ". No cause is past the gate"
+    likely = [share for share in caused.shares if share.verdict in (Verdict.SLIGHT, Verdict.UNDECIDED)]
+    if not likely:
+        return ". No cause is past the gate"
+    most = max(likely, key=lambda share: abs(share.value))
+    nearest = f"nearest is {most.name}, {with_interval(most)} ms"
+    if most.verdict is Verdict.SLIGHT and caused.least is not None:
+        return f". No cause is large enough to be named, {ms(caused.least)}; {nearest}"
+    return f". No cause is past the gate; {nearest}"
 
 
 def _shown(shows: View) -> str:

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from analysis.attribution import build as attribution
+from analysis.attribution.build import Pair, explain
 from analysis.attribution.certainty.gate import Own
 from analysis.attribution.certainty.history import Past, deploys
 from analysis.attribution.certainty.placebo import MOST_PAIRS, Spans
-from analysis.attribution.model import Fidelity, Refused, Resampling, Share, Side, View
+from analysis.attribution.model import Fidelity, Refused, Share, Side, View
 from analysis.chain.model import Chain
 from analysis.chain.read import read_chain
 from analysis.chain.spans import attribute_names, chain_side, check_there
@@ -52,32 +52,26 @@ def compare_chain(client: Client, path: Path, a: str, b: str, asked: Asked) -> R
         if side.n < FEWEST:
             raise UserError(f"{side.n} requests are {side.name!r}; at least {FEWEST} are needed")
     words = shlex.join(["--layers", str(path), "--a", a, "--b", b])
-    report = _described(chain, sides, (left, right), asked, words)
-    found = attribution.explain(
-        *sides, _question(chain, asked), _no_twin, _past(client, chain, left, *sides, asked.past)
-    )
+    metric = Metric(chain.name, chain.meaning, "Duration", tuple(layer.drawn() for layer in chain.layers))
+    pair = Pair.of(*sides, asked.of(metric))
+    report = _described(metric, pair, (left, right), asked, words)
+    found = explain(pair, asked.of(metric), _no_twin, _past(client, chain, left, *sides, asked.past))
     found = replace(found, shows=_of_chain(found.shows), caused=_of_chain(found.caused))
     return replace(report, attribution=found, answer=found.headline)
 
 
-def _question(chain: Chain, asked: Asked) -> attribution.Asked:
-    return attribution.Asked(
-        chain.name, chain.meaning, asked.quantile, asked.seed, asked.rounds, asked.progress
-    )
-
-
-def _no_twin(_: Resampling) -> tuple[Refused, list[Fidelity], dict[str, Own]]:
+def _no_twin() -> tuple[Refused, list[Fidelity], dict[str, Own]]:
     return Refused("caused", NO_TWIN), [], {}
 
 
 def _described(
-    chain: Chain, sides: tuple[Side, Side], asked_for: tuple[Selection, Selection], asked: Asked, words: str
+    metric: Metric, pair: Pair, asked_for: tuple[Selection, Selection], asked: Asked, words: str
 ) -> Report:
     """Quantiles and what they are made of."""
-    metric = Metric(chain.name, chain.meaning, "Duration", tuple(layer.drawn() for layer in chain.layers))
-    sets = _requests(sides[0]), _requests(sides[1])
-    names, windows = (sides[0].name, sides[1].name), (asked_for[0].asked, asked_for[1].asked)
-    report = build(metric, asked.quantile, names, sets, [], words, windows, asked.seed)
+    sets = _requests(pair.a), _requests(pair.b)
+    names, windows = (pair.a.name, pair.b.name), (asked_for[0].asked, asked_for[1].asked)
+    drawn = pair.drawn_for((pair.a.arrival, pair.b.arrival))
+    report = build(metric, asked.quantile, names, sets, [], words, windows, drawn)
     a, b = (replace(line, cached_unknown=0) for line in (report.a, report.b))
     return replace(
         report,
@@ -102,6 +96,7 @@ def _requests(side: Side) -> Requests:
         begin=datetime.fromtimestamp(side.arrival[0], UTC).replace(tzinfo=None),
         end=datetime.fromtimestamp((side.arrival + side.totals / 1000).max(), UTC).replace(tzinfo=None),
         servers=list(side.servers),
+        arrival=side.arrival,
         sampled=side.sampled,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from clickhouse_connect.driver.client import Client
 
-from analysis.attribution.model import Finding, Share, Side, Verdict, View
+from analysis.attribution.model import Finding, Resampling, Share, Side, Verdict, View
 from analysis.diagnosis.facts import dialects, facts
 from analysis.diagnosis.model import Facts, Rule
 from analysis.diagnosis.table import rules
@@ -16,16 +16,16 @@ from analysis.numbers import signed
 Blamed = Mapping[str, tuple[Share, View]]
 
 
-def diagnose(client: Client, a: Side, b: Side, views: Sequence[View]) -> list[Finding]:
+def diagnose(client: Client, a: Side, b: Side, drawn: Resampling, views: Sequence[View]) -> list[Finding]:
     """What the change from A to B looks like, in the order of the rules; empty where no rule holds.
 
-    views: "what caused it" and "where it shows", judged. A rule that asks for a cause holds only where one of them
-    names it; a fact that is not known lets no rule hold.
+    drawn: the resamples that the views were judged by. views: "what caused it" and "where it shows". A rule that asks
+    for a cause holds only where one of them names it; a fact that is not known lets no rule hold.
     """
     if not a.n or not b.n:
         return []
     blamed = slower(views)
-    return findings(facts(client, a, b, views), blamed, dialects(client, b))
+    return findings(facts(client, a, b, drawn, views), blamed, dialects(client, b))
 
 
 def findings(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from analysis.attribution.certainty.resampling import resampling
-from analysis.attribution.model import Side, Verdict, View
+from analysis.attribution.model import Resampling, Side, Verdict, View
 from analysis.diagnosis.counters import counted, counts, fewest_slots, kinds_of
 from analysis.diagnosis.fleet import fleet
 from analysis.diagnosis.model import Fact
@@ -16,13 +14,11 @@ from analysis.diagnosis.over_time import bursts
 from analysis.diagnosis.passes import passes
 from analysis.diagnosis.requests import loads, of_requests
 
-_ROUNDS = 100  # for a sigma
 _OF_PASSES = ("decode speed", "prefill speed", "decode", "prefill", "workload")
 
 
-def facts(client: Client, a: Side, b: Side, views: Sequence[View]) -> Mapping[str, Fact]:
-    """By the names of vocabulary.FACTS; what is not known is left out."""
-    drawn = resampling(a, b, np.random.default_rng(0), _ROUNDS)
+def facts(client: Client, a: Side, b: Side, drawn: Resampling, views: Sequence[View]) -> Mapping[str, Fact]:
+    """By the names of vocabulary.FACTS; what is not known is left out. drawn: resamples of both sides."""
     both = counts(client, a, b)
     found = {
         **of_requests(a, b, drawn),

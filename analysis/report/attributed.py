@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from analysis.attribution.certainty.gate import LEAST_OF_CHANGE, LEAST_OF_LEVEL
 from analysis.attribution.model import (
     Attribution,
     Fidelity,
@@ -130,9 +131,9 @@ def false_blame_line(placebo: Placebo) -> str:
 def method_lines(found: Attribution) -> list[str]:
     """What holds for all of it."""
     lines = [
-        "Named: past the gate that any name passes by chance in 1% of comparisons, and its own input changed by more"
-        " than 3 sigmas. Noise: the interval holds zero. Undecided: neither. Intervals of shares are by blocks of time"
-        " as long as load has a memory, which makes them wider than those of A and B.",
+        "Named: past the gate that any name passes by chance in 1% of comparisons, its own input changed by more than 3"
+        f" sigmas, and no less than {LEAST_OF_CHANGE:.0%} of what moved and {LEAST_OF_LEVEL:.0%} of the figure itself."
+        " Slight: the same, but smaller. Noise: the interval holds zero. Undecided: none of these; more requests tell.",
         false_blame_line(found.placebo),
     ]
     if found.paired:

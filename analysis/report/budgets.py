@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from analysis.attribution.model import Attribution, Share, Verdict, View
+from analysis.attribution.model import Attribution, Share, View
 from analysis.attribution.words import CAUSES, change_bounds
 from analysis.numbers import ms, quantile_name
 from analysis.report.model import SCHEMA, Report
@@ -72,8 +73,8 @@ def parse_budget(text: str) -> Budget:
 def decide(report: Report, budgets: Sequence[Budget]) -> Decision:
     """Hold a report against budgets; raises UsageError for a name that nothing has.
 
-    A cause exceeds its budget when its share is larger and it is named. Larger and not named is not decided: the data
-    do not tell it from chance.
+    A cause exceeds its budget when its share is larger and told from chance, however slight it is: what matters is
+    what the budget says. Larger and not told from chance is not decided.
     """
     lines = [_line(report, budget) for budget in budgets]
     outcomes = {line.outcome for line in lines}
@@ -93,11 +94,11 @@ def _line(report: Report, budget: Budget) -> Line:
     if budget.name in CAUSES:
         return _direct(shown, found, budget)
     if shown is None:
-        if found.shows.refused and budget.name in _LAYERS:
+        if found.shows.refused and budget.name in {*_LAYERS, *(line.layer for line in report.layers)}:
             return Line(
                 budget.name, budget.limit, None, None, None, Outcome.UNDECIDED, "shows", found.shows.refused
             )
-        raise UsageError(f"nothing is called {budget.name!r} here; budgets are for {_names(found)}")
+        raise UsageError(_unknown(budget.name, found))
     return _judged(shown, budget, "shows")
 
 
@@ -121,7 +122,7 @@ def _judged(share: Share, budget: Budget, view: str) -> Line:
     outcome, why = Outcome.WITHIN, ""
     if math.isnan(share.value) or share.low is None or share.high is None:
         outcome, why = Outcome.UNDECIDED, "too few requests for an interval"
-    elif share.value > budget.limit and share.verdict is Verdict.NAMED:
+    elif share.value > budget.limit and share.told_from_chance:
         outcome, why = Outcome.EXCEEDED, share.own
     elif share.value > budget.limit:
         outcome, why = (
@@ -158,6 +159,8 @@ def _share(view: View, name: str) -> Share | None:
     return next((share for share in view.shares if share.name == name), None)
 
 
-def _names(found: Attribution) -> str:
+def _unknown(name: str, found: Attribution) -> str:
     names = dict.fromkeys([TOTAL, *CAUSES, *(share.name for share in found.shows.shares)])
-    return ", ".join(names)
+    close = difflib.get_close_matches(name.casefold(), names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"budgets are for {', '.join(names)}"
+    return f"nothing is called {name!r} here; {hint}"

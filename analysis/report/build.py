@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.bootstrap import interval, replicate, resamples, supports
-from analysis.composition import UNATTRIBUTED, compose, compose_resamples, with_rest
-from analysis.quantiles import Floats
+from analysis.attribution.binned import Blocks, resampled
+from analysis.attribution.certainty.intervals import Drawn, drawn_for
+from analysis.attribution.certainty.resampling import resampling
+from analysis.attribution.compose import parts_of
+from analysis.bootstrap import supports
+from analysis.composition import UNATTRIBUTED, with_rest
+from analysis.numbers import quantile_name
+from analysis.quantiles import Floats, hd_quantile
 from analysis.report.metrics import METRICS, Metric
 from analysis.report.model import (
     Comparison,
@@ -24,28 +30,28 @@ from analysis.report.model import (
 )
 from analysis.report.reader import Requests
 from analysis.report.words import answer, next_steps, warnings
+from cachemodel.causes import UNKNOWN_COLOUR
 from cachemodel.errors import UserError
-from cachemodel.layers import TokenSource
+from cachemodel.layers import Layer, TokenSource
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 FEWEST = 3
 # Layers that are what the others leave: computed by subtraction, not told by a server.
 DERIVED = ("frontend", "other", UNATTRIBUTED)
+_REST = Layer(UNATTRIBUTED, "what the layers leave; signed", UNKNOWN_COLOUR, in_ttft=True)
 _NOTHING_MS = 5e-4  # half a microsecond: below what a server tells
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A number of one set and its bootstrap replicates (count,), None where n is too small for an interval."""
+class Figure:
+    """A number of one set and its replicates (r,), None where n is too small for an interval. low, high: what it can be
+    at all."""
 
     value: float
     replicates: Floats | None
     n: int
-
-    @property
-    def estimate(self) -> Estimate:
-        """With the 95% interval."""
-        return _estimate(self.value, self.replicates, self.n)
+    low: float = -math.inf
+    high: float = math.inf
 
 
 class TooFew(UserError):
@@ -57,34 +63,34 @@ class TooFew(UserError):
 
 
 class Side:
-    """One set: its times and their split over the layers, as estimates with replicates."""
+    """One set: its times and their split over the layers, as figures with replicates."""
 
     def __init__(
-        self,
-        requests: Requests,
-        layers: Sequence[int],
-        qs: Sequence[float],
-        rng: np.random.Generator,
-        count: int,
+        self, requests: Requests, layers: Sequence[int], q: float | None, of: Blocks, *, intervals: bool
     ) -> None:
+        """layers: which of the metric's are taken; q: the quantile that is split over them; of: the resamples of the
+        requests; intervals: whether any can be had."""
         timed = np.isfinite(requests.totals)
-        totals, told = requests.totals[timed], requests.layers[layers][:, timed]
-        parts = with_rest(totals, told)
-        self.requests, self.qs, self.rng, self.count = requests, qs, rng, count
+        told = requests.layers[layers][:, timed]
+        self.requests, self.of, self.intervals = requests, of, intervals
         self.n = int(timed.sum())
         self.known = np.isfinite(told).sum(axis=1)
-        self._values = compose(totals, parts, qs)
-        self._replicates = compose_resamples(totals, parts, qs, count, rng)
+        self._totals, self._of_timed = requests.totals[timed], of.subset(np.flatnonzero(timed))
+        parts = with_rest(self._totals, told)
+        self._least = np.where((parts < 0).any(axis=1), -math.inf, 0.0)
+        self._parts = {which: parts_of(self._totals, parts, which, self._of_timed) for which in {None, q}}
 
-    def total(self, row: int) -> Drawn:
-        """Row 0: the mean; row i: the quantile qs[i - 1]."""
-        return self._drawn(row, float(self._values[row].sum()), self._replicates[:, row].sum(axis=1))
+    def total(self, q: float | None) -> Figure:
+        """The q-quantile, None: the mean."""
+        value = float(self._totals.mean()) if q is None else hd_quantile(self._totals, q)
+        return self._figure(q, value, resampled(self._totals, q, self._of_timed).replicates, 0.0)
 
-    def part(self, row: int, part: int) -> Drawn:
-        """What one part contributes to a total."""
-        return self._drawn(row, float(self._values[row, part]), self._replicates[:, row, part])
+    def part(self, q: float | None, part: int) -> Figure:
+        """What one part contributes to the quantile that is split, or to the mean."""
+        value, *replicates = self._parts[q][:, part]
+        return self._figure(q, float(value), np.array(replicates), float(self._least[part]))
 
-    def ratio(self, above: str, below: str | None = None) -> Drawn | None:
+    def ratio(self, above: str, below: str | None = None) -> Figure | None:
         """Sum of a token column by the sum of another, or by their number, where both are known; None if nowhere."""
         top = self.requests.tokens[above]
         bottom = self.requests.tokens[below] if below else np.ones_like(top)
@@ -92,22 +98,21 @@ class Side:
         n = int(both.sum())
         if not n:
             return None
-        top, bottom = top[both], bottom[both]
-
-        def statistic(counts: Floats) -> Floats:
-            return np.asarray((counts @ top) / (counts @ bottom))
-
-        drawn = replicate(top / bottom, statistic, self.count, self.rng) if supports(n, 0.5) else None
-        return Drawn(float(top.sum() / bottom.sum()), drawn, n)
+        top, bottom = np.where(both, top, 0.0), np.where(both, bottom, 0.0)
+        tops, bottoms = (self.of.resampled(column)[:, 0] for column in (top, bottom))
+        drawn = np.divide(tops, bottoms, out=np.full(len(tops), np.nan), where=bottoms > 0)
+        enough = self.intervals and supports(n, 0.5)
+        value, most = float(top.sum() / bottom.sum()), 1.0 if below else math.inf
+        return Figure(value, drawn if enough else None, n, 0.0, most)
 
     def known_tokens(self, *columns: str) -> NDArray[np.bool_]:
         """Which requests (n,) tell of all these columns."""
         known = np.isfinite([self.requests.tokens[column] for column in columns])
         return np.asarray(known.all(axis=0))
 
-    def _drawn(self, row: int, value: float, replicates: Floats) -> Drawn:
-        enough = supports(self.n, self.qs[row - 1] if row else 0.5)
-        return Drawn(value, replicates if enough else None, self.n)
+    def _figure(self, q: float | None, value: float, replicates: Floats, low: float) -> Figure:
+        enough = self.intervals and supports(self.n, 0.5 if q is None else q)
+        return Figure(value, replicates if enough else None, self.n, low)
 
 
 def build(
@@ -118,33 +123,31 @@ def build(
     counters: list[CounterLine],
     asked: str,
     windows: tuple[str, str] = ("", ""),
-    seed: int = 0,
+    drawn: Drawn | None = None,
 ) -> Report:
     """Compare the second set with the first; raises TooFew when one has too few requests with the metric.
 
     q: None takes the mean apart. asked: the options that asked for this, for the commands the report proposes; windows:
-    the two sets with times that stay.
+    the two sets with times that stay. drawn: resamples of these requests, as the attribution has them; None to draw
+    some.
     """
-    for name, requests in zip(names, sets, strict=True):
-        if (n := int(np.isfinite(requests.totals).sum())) < FEWEST:
-            raise TooFew(
-                f"{len(requests.totals):,} requests are {name!r}, {n} of them with {metric.name}; at least {FEWEST} are"
-                f" needed (--metric takes {', '.join(METRICS)})",
-                requests,
-            )
+    check_enough(metric, names, sets)
+    drawn = drawn or _drawn(names, sets)
     told = [_told(requests) for requests in sets]
     shared = np.flatnonzero(told[0] & told[1]).tolist()
     qs = sorted({*QUANTILES, *([] if q is None else [q])})
-    rng, count = np.random.default_rng(seed), min(resamples(r.n) for r in sets)
-    left, right = (Side(requests, shared, qs, rng, count) for requests in sets)
-    labels = ["mean", *(f"P{100 * p:g}" for p in qs)]
+    left, right = (
+        Side(requests, shared, q, of, intervals=not drawn.refused)
+        for requests, of in zip(sets, (drawn.a, drawn.b), strict=True)
+    )
+    compared = Compared(drawn)
     quantiles = [
-        _compare(label, left.total(row), right.total(row), metric.provenance)
-        for row, label in enumerate(labels)
+        compared(quantile_name(p, "mean"), left.total(p), right.total(p), metric.provenance)
+        for p in (None, *qs)
     ]
-    row = 0 if q is None else 1 + qs.index(q)
-    layers = _layers([metric.layers[i].name for i in shared], row, left, right) if metric.layers else []
-    tokens, workload = _tokens(left, right), _workload(left, right)
+    chosen = quantiles[0 if q is None else 1 + qs.index(q)]
+    layers = _layers([metric.layers[i] for i in shared], q, left, right, compared) if metric.layers else []
+    tokens, workload = _tokens(left, right, compared), _workload(left, right, compared)
     lines = (_set_line(names[0], windows[0], left), _set_line(names[1], windows[1], right))
     alone = [(metric.layers[i].name, names[int(told[1][i])]) for i in np.flatnonzero(told[0] != told[1])]
     return Report(
@@ -152,15 +155,57 @@ def build(
         quantile=q,
         a=lines[0],
         b=lines[1],
-        answer=answer(metric.meaning, quantiles[row], layers, tokens),
+        answer=answer(metric.meaning, chosen, layers, tokens),
         quantiles=quantiles,
         layers=layers,
         tokens=tokens,
         workload=workload,
         counters=counters,
-        warnings=warnings(lines, q, layers, alone, workload),
+        warnings=[
+            *warnings(lines, q, layers, alone, workload),
+            *([f"no intervals: {drawn.refused}"] if drawn.refused else []),
+        ],
         next_steps=next_steps(metric, lines, asked),
     )
+
+
+def check_enough(metric: Metric, names: tuple[str, str], sets: tuple[Requests, Requests]) -> None:
+    """Raise TooFew when a set has too few requests with the metric."""
+    for name, requests in zip(names, sets, strict=True):
+        if (n := int(np.isfinite(requests.totals).sum())) < FEWEST:
+            raise TooFew(
+                f"{len(requests.totals):,} requests are {name!r}, {n} of them with {metric.name}; at least {FEWEST} are"
+                f" needed (--metric takes {', '.join(METRICS)})",
+                requests,
+            )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Makes a comparison of two figures. drawn: the resamples that their replicates are of."""
+
+    drawn: Drawn
+
+    def __call__(self, name: str, a: Figure, b: Figure, provenance: Provenance = "measured") -> Comparison:
+        both = None if a.replicates is None or b.replicates is None else b.replicates - a.replicates
+        change = Figure(b.value - a.value, both, min(a.n, b.n), a.low - b.high, b.high - a.low)
+        of_a, of_b = self.drawn.a, self.drawn.b
+        ends = self._estimate(a, of_a), self._estimate(b, of_b), self._estimate(change, of_a, of_b)
+        return Comparison(name, *ends, provenance)
+
+    def _estimate(self, figure: Figure, *of: Blocks) -> Estimate:
+        half = math.nan if figure.replicates is None else self.drawn.half(figure.replicates, of)
+        if math.isnan(half):
+            return Estimate(figure.value, None, None, figure.n)
+        low, high = max(figure.value - half, figure.low), min(figure.value + half, figure.high)
+        return Estimate(figure.value, low, high, figure.n)
+
+
+def _drawn(names: tuple[str, str], sets: tuple[Requests, Requests]) -> Drawn:
+    """Resamples of these requests alone."""
+    sides = tuple(requests.side(name) for name, requests in zip(names, sets, strict=True))
+    drawn = resampling(sides[0], sides[1], np.random.default_rng(0))
+    return drawn_for(drawn, (sides[0], sides[1]), (sets[0].arrival, sets[1].arrival))
 
 
 def _told(requests: Requests) -> NDArray[np.bool_]:
@@ -169,36 +214,26 @@ def _told(requests: Requests) -> NDArray[np.bool_]:
     return np.asarray(known.any(axis=1))
 
 
-def _estimate(value: float, replicates: Floats | None, n: int) -> Estimate:
-    low, high = (None, None) if replicates is None else interval(replicates)
-    return Estimate(value, low, high, n)
-
-
-def _compare(name: str, a: Drawn, b: Drawn, provenance: Provenance = "measured") -> Comparison:
-    both = None if a.replicates is None or b.replicates is None else b.replicates - a.replicates
-    change = _estimate(b.value - a.value, both, min(a.n, b.n))
-    return Comparison(name, a.estimate, b.estimate, change, provenance)
-
-
-def _layers(names: Sequence[str], row: int, left: Side, right: Side) -> list[LayerLine]:
+def _layers(
+    told: Sequence[Layer], q: float | None, left: Side, right: Side, compared: Compared
+) -> list[LayerLine]:
     lines = []
-    for i, name in enumerate([*names, UNATTRIBUTED]):
-        provenance: Provenance = "derived" if name in DERIVED else "measured"
-        mean, part = (_compare(name, left.part(r, i), right.part(r, i), provenance) for r in (0, row))
-        if name != UNATTRIBUTED:
-            lines.append(LayerLine(name, mean, part, int(left.known[i]), int(right.known[i])))
-        elif any(abs(e.value) > _NOTHING_MS for c in (mean, part) for e in (c.a, c.b)):
-            lines.append(LayerLine(name, mean, part, left.n, right.n))
+    for i, layer in enumerate([*told, _REST]):
+        provenance: Provenance = "derived" if layer.name in DERIVED else "measured"
+        mean, part = (compared(layer.name, left.part(p, i), right.part(p, i), provenance) for p in (None, q))
+        known = (left.n, right.n) if layer is _REST else (int(left.known[i]), int(right.known[i]))
+        if layer is not _REST or any(abs(e.value) > _NOTHING_MS for c in (mean, part) for e in (c.a, c.b)):
+            lines.append(LayerLine(layer.name, mean, part, *known, layer.colour))
     return lines
 
 
-def _tokens(left: Side, right: Side) -> list[TokenLine]:
+def _tokens(left: Side, right: Side, compared: Compared) -> list[TokenLine]:
     lines = []
     for source in (TokenSource.CACHED, TokenSource.DEVICE, TokenSource.HOST, TokenSource.REMOTE):
         column = f"{source}_tokens"
         a, b = (side.ratio(column, "prompt_tokens") for side in (left, right))
         if a and b:
-            lines.append(TokenLine(source, _sum(left, column), _sum(right, column), _compare(source, a, b)))
+            lines.append(TokenLine(source, _sum(left, column), _sum(right, column), compared(source, a, b)))
     if lines and lines[0].source == TokenSource.CACHED:
         lines.append(_computed(lines[0], left, right))
     return lines
@@ -224,13 +259,13 @@ def _sum(side: Side, column: str, known: str = "prompt_tokens") -> int:
     return int(side.requests.tokens[column][side.known_tokens(column, known)].sum())
 
 
-def _workload(left: Side, right: Side) -> list[Comparison]:
+def _workload(left: Side, right: Side, compared: Compared) -> list[Comparison]:
     """How large requests are: a change of the load explains a change of latency before any cache does."""
     lines = []
     for name in ("prompt", "completion"):
         a, b = (side.ratio(f"{name}_tokens") for side in (left, right))
         if a and b:
-            lines.append(_compare(name, a, b))
+            lines.append(compared(name, a, b))
     return lines
 
 

@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 from clickhouse_connect.driver.client import Client
 
-from analysis.attribution.build import ROUNDS, attribute
-from analysis.report.build import TooFew, build
-from analysis.report.metrics import METRICS
+from analysis.attribution.build import ROUNDS, attribute, read_pair
+from analysis.attribution.build import Asked as Question
+from analysis.report.build import TooFew, build, check_enough
+from analysis.report.metrics import METRICS, Metric
 from analysis.report.model import Report
 from analysis.report.reader import (
     check_known,
@@ -31,7 +32,7 @@ from cachemodel.errors import UserError
 class Asked:
     """What is asked of two sets. metric: a name in METRICS. quantile: between 0 and 1, exclusive; None for the mean.
     past: whether windows in which nothing was deployed calibrate the gate. seed, rounds: of the bootstrap. progress:
-    told what is being done."""
+    told what is being done. early: given the report as it stands before its attribution, which takes longest."""
 
     metric: str = "ttft"
     quantile: float | None = 0.5
@@ -39,6 +40,11 @@ class Asked:
     seed: int = 0
     rounds: int = ROUNDS
     progress: Callable[[str], None] = lambda _: None
+    early: Callable[[Report], None] | None = None
+
+    def of(self, metric: Metric) -> Question:
+        """The same of a metric of any kind, as an attribution is asked."""
+        return Question(metric.name, metric.meaning, self.quantile, self.seed, self.rounds, self.progress)
 
 
 def compare(client: Client, a: str, b: str, asked: Asked = Asked()) -> Report:
@@ -59,27 +65,20 @@ def compare_deploy(client: Client, name: str, window: timedelta, asked: Asked = 
 
 
 def _compared(client: Client, a: Selection, b: Selection, asked: Asked, words: str) -> Report:
-    metric, q = METRICS[asked.metric], asked.quantile
+    metric, names, windows = METRICS[asked.metric], (a.name, b.name), (a.asked, b.asked)
     asked.progress("reading requests")
-    before, after = read(client, a, metric), read(client, b, metric)
-    grown = counters(client, before, after)
+    sets = read(client, a, metric), read(client, b, metric)
     try:
-        report = build(
-            metric, q, (a.name, b.name), (before, after), grown, words, (a.asked, b.asked), asked.seed
-        )
+        check_enough(metric, names, sets)
     except TooFew as error:
         raise UserError(f"{error}{spans_elsewhere(client, error.requests)}") from None
-    found = attribute(
-        client,
-        a,
-        b,
-        metric,
-        q,
-        seed=asked.seed,
-        rounds=asked.rounds,
-        past=asked.past,
-        progress=asked.progress,
-    )
+    if asked.early:
+        asked.early(build(metric, asked.quantile, names, sets, [], words, windows))
+    question = asked.of(metric)
+    pair = read_pair(client, a, b, metric, question)
+    drawn = pair.drawn_for((sets[0].arrival, sets[1].arrival))
+    report = build(metric, asked.quantile, names, sets, counters(client, *sets), words, windows, drawn)
+    found = attribute(client, pair, a, metric, question, past=asked.past)
     return replace(
         report,
         attribution=found,

@@ -44,7 +44,7 @@ class LayerLine:
     """One layer that both sets tell of: its mean time, and its part of the chosen quantile.
 
     Means sum to the mean and parts to the quantile, in each set and in the change. known_a, known_b: requests that
-    tell of the layer.
+    tell of the layer. colour: in figures, #RRGGBB.
     """
 
     layer: str
@@ -52,6 +52,7 @@ class LayerLine:
     part: Comparison
     known_a: int
     known_b: int
+    colour: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     next_steps: list[str] = field(default_factory=list)
     method: str = (
-        "Harrell-Davis quantiles; 95% intervals of A, B and the change by circular block bootstrap, percentiles, in"
-        " blocks of requests that resemble their neighbours. What a quantile is made of: its exact split over the"
-        " layers; it says where the requests around the quantile spend their time, not what caused the change."
+        "Harrell-Davis quantiles. All 95% intervals are of one kind: one set of resamples of blocks of time as long as"
+        " the load has a memory, widened for what few blocks hide, Student's t. What a quantile is made of: its exact"
+        " split over the layers; it says where the requests around the quantile spend their time, not what caused the"
+        " change."
     )

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
+from analysis.attribution.model import NOT_TOLD, Side
 from analysis.quantiles import Floats
 from analysis.report.metrics import Metric
 from analysis.report.model import CounterLine
@@ -39,7 +40,8 @@ COUNTERS = ("prompt_tokens_by_source", "prefix_cache.hit_tokens", "external_cach
 class Requests:
     """A set's requests in time order; NaN is unknown. totals: ms (n,); layers: ms (k, n); tokens by column (n,).
 
-    begin, end: from the first arrival to the last end, UTC. sampled: one in how many of those that match is here.
+    begin, end: from the first arrival to the last end, UTC. arrival: seconds (n,). sampled: one in how many of those
+    that match is here.
     """
 
     totals: Floats
@@ -48,12 +50,36 @@ class Requests:
     begin: datetime
     end: datetime
     servers: list[str]
+    arrival: Floats
     sampled: int = 1
 
     @property
     def n(self) -> int:
         """Requests in the set, timed or not."""
         return len(self.totals)
+
+    def side(self, name: str) -> Side:
+        """Those that are timed, as an attribution takes them: as far as their resamples need it."""
+        timed = np.isfinite(self.totals)
+        cached, arrival = self.tokens["cached_tokens"][timed], self.arrival[timed]
+        n, ends = len(arrival), (float(arrival[0]), float(arrival[-1])) if len(arrival) else (0.0, 0.0)
+        return Side(
+            name=name,
+            arrival=arrival,
+            totals=self.totals[timed],
+            layers=tuple(f"layer {at}" for at in range(len(self.layers))),
+            times=self.layers[:, timed],
+            prompt=self.tokens["prompt_tokens"][timed],
+            completion=self.tokens["completion_tokens"][timed],
+            sources=("cached",),
+            tokens=cached[None],
+            template=np.full(n, NOT_TOLD),
+            server=np.full(n, NOT_TOLD),
+            servers=tuple(self.servers),
+            begin=ends[0],
+            end=ends[1],
+            sampled=self.sampled,
+        )
 
 
 def read(client: Client, selection: Selection, metric: Metric, most: int = MOST_REQUESTS) -> Requests:
@@ -72,7 +98,11 @@ def read(client: Client, selection: Selection, metric: Metric, most: int = MOST_
     if sampled > 1:
         where += " AND sipHash64(request_id, span_id) % {sampled:UInt64} = 0"
     milliseconds = [metric.total, *(layer.column for layer in metric.layers)]
-    expressions = [*(f"({e}) / 1000" for e in milliseconds), *TOKEN_COLUMNS]
+    expressions = [
+        "toUnixTimestamp64Micro(time) / 1e6",
+        *(f"({e}) / 1000" for e in milliseconds),
+        *TOKEN_COLUMNS,
+    ]
     columns = ", ".join(f"ifNull(toFloat64({e}), nan) AS c{i}" for i, e in enumerate(expressions))
     matrix = np.asarray(
         client.query_np(
@@ -81,10 +111,11 @@ def read(client: Client, selection: Selection, metric: Metric, most: int = MOST_
         ),
         dtype=np.float64,
     ).reshape(-1, len(expressions))
-    split = len(milliseconds)
+    split = 1 + len(milliseconds)
     return Requests(
-        totals=matrix[:, 0],
-        layers=matrix[:, 1:split].T,
+        arrival=matrix[:, 0],
+        totals=matrix[:, 1],
+        layers=matrix[:, 2:split].T,
         tokens=dict(zip(TOKEN_COLUMNS, matrix[:, split:].T, strict=True)),
         begin=begin,
         end=end,

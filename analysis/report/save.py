@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from clickhouse_connect.driver.client import Client
 
@@ -36,14 +37,15 @@ class _Line:
     unit: str = "ms"
 
 
-def save(client: Client, report: Report, asked: Asked) -> str:
+def save(client: Client, report: Report, asked: Asked, layers: Path | None = None) -> str:
     """Insert a report: its headline, each share of each view, the gate and the findings; the id of the run.
 
-    The `inputs` of each row are what `hitmap report` was asked, with times that stay: the same call gives the same
-    report while the requests are kept.
+    layers: the file that describes its chain, None where it is of an LLM server. The `inputs` of each row are what
+    `hitmap report` was asked, with times that stay: the same call gives the same report while the requests are kept.
     """
     run, now = uuid.uuid4().hex, datetime.now(UTC)
-    told = {name: getattr(asked, name) for name in ("metric", "quantile", "past", "seed", "rounds")}
+    told: dict[str, object] = {name: getattr(asked, name) for name in ("past", "seed", "rounds")}
+    told |= {"metric": report.metric, "quantile": report.quantile, "layers": str(layers) if layers else None}
     told |= {"a": report.a.asked, "b": report.b.asked, "n_a": report.a.n, "n_b": report.b.n}
     told |= {"schema": report.schema}
     servers = ",".join(sorted({*report.a.servers, *report.b.servers}))

@@ -76,8 +76,11 @@ def next_steps(metric: Metric, sets: Sequence[SetLine], asked: str) -> list[str]
     if sets[1].asked:
         steps += [
             f"hitmap misses {shlex.quote(sets[1].asked)} --by template    # why prompt tokens of B were computed",
-            f"hitmap gate --budget total=20ms {asked}    # the same in CI: exit code 1 when it costs more",
         ]
+    if sets[0].asked != sets[1].asked:
+        steps.append(
+            f"hitmap gate --budget total=20ms {asked}    # the same in CI: exit code 1 when it costs more"
+        )
     if any(s.cached_unknown == s.n for s in sets):
         steps.append("hitmap attach URL --check    # which flag makes the server tell cached tokens")
     steps.append(

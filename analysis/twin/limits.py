@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.quantiles import Floats
-from analysis.twin.model import Limits, Replay, Told, Workload, head
+from analysis.twin.model import Limits, Replay, Told, Workload, part
 from analysis.twin.refine import misfit
 from analysis.twin.regression import Intervals, first_law
 
@@ -55,7 +55,7 @@ def _seats(work: Workload, real: Replay) -> int:
 
 def _batched_tokens(work: Workload, real: Replay, seats: int) -> int:
     """The size whose replay fits best; of those that no prompt fills, the largest."""
-    work, real = head(work, _ENOUGH), head(real, _ENOUGH)
+    work, real = part(work, slice(_ENOUGH)), part(real, slice(_ENOUGH))
     tried = [size for size in TRIED if size < work.computed.max()] + [TRIED[-1]]
     return min(
         dict.fromkeys(tried),

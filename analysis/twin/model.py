@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.quantiles import Floats
 from cachemodel.errors import UserError
@@ -49,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Workload:
-    """n requests of one server in order of arrival: arrival in seconds, prompt and completion tokens, and of the prompt
+    """n requests of one server: arrival in seconds, prompt and completion tokens, and of the prompt
     those loaded from host and remote and those computed (the rest is on the device). before: ms between arrival and
     queue (tokenising, a response cache); after: ms behind the last token; both as they really were.
     hidden_wait: the server looks for new requests between two passes only, and tells the wait for that as part of what
@@ -85,10 +86,20 @@ class Replay:
 _Columns = TypeVar("_Columns", Workload, Replay)
 
 
-def head(columns: _Columns, n: int) -> _Columns:
-    """The first n requests."""
-    cut = {name: value[:n] for name, value in vars(columns).items() if isinstance(value, np.ndarray)}
+def part(columns: _Columns, rows: slice | NDArray[np.int64]) -> _Columns:
+    """Some of the requests."""
+    cut = {name: value[rows] for name, value in vars(columns).items() if isinstance(value, np.ndarray)}
     return replace(columns, **cut)  # type: ignore[arg-type]
+
+
+def together(first: Workload, second: Workload) -> Workload:
+    """The requests of both in one server, those of the first one first."""
+    both = {
+        name: np.concatenate([value, getattr(second, name)])
+        for name, value in vars(first).items()
+        if isinstance(value, np.ndarray)
+    }
+    return replace(first, **both)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

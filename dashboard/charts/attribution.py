@@ -9,19 +9,17 @@ import plotly.graph_objects as go
 from analysis.attribution.model import Share, Verdict, View
 from analysis.numbers import digits
 from analysis.report.model import LayerLine
-from cachemodel.causes import UNKNOWN_COLOUR
-from dashboard.colours import LAYER_COLOURS, SEAM
+from dashboard.colours import SEAM
 from dashboard.text import in_chart
 
 SLOWER, FASTER, WHOLE, FAINT = "#D55E00", "#0072B2", "#666666", "rgba(128,128,128,0.45)"
 MOST_BARS = 16
-_SAID = {Verdict.NAMED: "named", Verdict.NOISE: "noise", Verdict.UNDECIDED: "undecided"}
 _ROW = 34  # pixels
 
 
 def waterfall(view: View) -> go.Figure:
     """A bar a share from where the last one ended, the largest first, with its 95% interval; then what is not explained
-    and the whole change. Faint: not told from chance."""
+    and the whole change. Faint: not named."""
     shares = sorted(view.shares, key=lambda share: -abs(share.value))
     shown, rest = shares[:MOST_BARS], shares[MOST_BARS:]
     residual = (view.residual, view.residual_low, view.residual_high)
@@ -65,7 +63,7 @@ def composition(layers: Sequence[LayerLine], names: tuple[str, str]) -> go.Figur
             x=[end.value for end in ends],
             orientation="h",
             name=in_chart(line.layer),
-            marker={"color": LAYER_COLOURS.get(line.layer, UNKNOWN_COLOUR), "line": SEAM},
+            marker={"color": line.colour, "line": SEAM},
             customdata=[end.n for end in ends],
             hovertemplate=f"{in_chart(line.layer)}: %{{x:,.1f}} ms, n = %{{customdata:,}}<extra></extra>",
         )
@@ -127,7 +125,7 @@ def _bar(
 
 
 def _name(share: Share) -> str:
-    return share.name if share.verdict is Verdict.NAMED else f"{share.name} ({_SAID[share.verdict]})"
+    return share.name if share.verdict is Verdict.NAMED else f"{share.name} ({share.verdict})"
 
 
 def _colour(share: Share) -> str:
@@ -138,4 +136,4 @@ def _colour(share: Share) -> str:
 
 def _tip(share: Share) -> str:
     own = f"{in_chart(share.own)}<br>" if share.own else ""
-    return f"{own}{_SAID[share.verdict]}"
+    return f"{own}{share.verdict}"

@@ -6,7 +6,7 @@ import shlex
 
 import streamlit as st
 
-from analysis.attribution.model import Attribution, Finding, View
+from analysis.attribution.model import Attribution, Finding
 from analysis.numbers import quantile_name
 from analysis.report.attributed import (
     TITLES,
@@ -14,7 +14,6 @@ from analysis.report.attributed import (
     fidelity_table,
     finding_lines,
     onset_table,
-    provenance,
     view_table,
 )
 from analysis.report.json import to_json
@@ -30,6 +29,8 @@ from dashboard.text import plain
 from dashboard.views import hints, two_sets
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+
+STRONG, MOST_WIDE = "●", 420
 
 
 def page() -> None:
@@ -47,11 +48,17 @@ def page() -> None:
     if question is None:
         return
     try:
-        report = data.report(question)
+        report = data.report(question, _begun)
     except UserError as error:
         st.error(plain(str(error)))
         return
     _answer(report, question)
+
+
+def _begun(report: Report) -> None:
+    """What is there before its causes are."""
+    st.markdown(f"**{plain(report.answer)}**")
+    _made_of(report, "begun")
 
 
 def _answer(report: Report, question: Question) -> None:
@@ -65,44 +72,46 @@ def _answer(report: Report, question: Question) -> None:
         _findings(found.findings)
     if report.warnings:
         st.warning("\n".join(f"- {plain(warning)}" for warning in report.warnings))
-    if report.layers:
-        st.subheader(f"What {quantile_name(report.quantile)} is made of; not a cause", anchor=False)
-        figure = charts.composition(report.layers, (report.a.name, report.b.name))
-        st.plotly_chart(figure, config=CHART, key="chart.composition", alt="composition")
-        for table in (*composition(report), *load(report)):
-            _table(table)
+    _made_of(report, "chart")
+    for table in (*composition(report), *load(report)):
+        _table(table)
     for table in onset_table(found.onsets) if found else ():
         _table(table)
     with st.expander("What this rests on"):
         for table in details(report):
             _table(table)
         for text in method(report):
-            st.caption(plain(text))
+            st.caption(_as_marked(text))
     _downloads(report, question)
     for step in report.next_steps:
-        st.code(step, language=None)
+        st.code(step, language=None, wrap_lines=True)
+
+
+def _made_of(report: Report, key: str) -> None:
+    if not report.layers:
+        return
+    st.subheader(f"What {quantile_name(report.quantile)} is made of; not a cause", anchor=False)
+    figure = charts.composition(report.layers, (report.a.name, report.b.name))
+    st.plotly_chart(figure, config=CHART, key=f"{key}.composition", alt="composition")
 
 
 def _views(found: Attribution) -> None:
-    for view, column in zip((found.caused, found.shows), st.columns(2), strict=True):
+    """The figures beside each other, and below them in full width what they are drawn from."""
+    both = (found.caused, found.shows)
+    for view, column in zip(both, st.columns(2), strict=True):
         with column:
             st.subheader(TITLES[view.kind], anchor=False)
-            _view(view, found.q)
-    if found.caused.refused and found.fidelity:
+            if view.refused:
+                st.info(plain(view.refused))
+            else:
+                figure = charts.waterfall(view)
+                st.plotly_chart(figure, config=CHART, key=f"chart.{view.kind}", alt=TITLES[view.kind])
+    for view in both:
+        if not view.refused:
+            _table(view_table(view, found.q))
+    if found.caused.refused:
         for table in fidelity_table(found.fidelity):
             _table(table)
-
-
-def _view(view: View, q: float | None) -> None:
-    if view.refused:
-        st.info(plain(view.refused))
-        return
-    st.plotly_chart(charts.waterfall(view), config=CHART, key=f"chart.{view.kind}", alt=TITLES[view.kind])
-    table = view_table(view, q)
-    _table(table, heading=False)
-    st.caption(plain(provenance(view)))
-    for note in view.notes:
-        st.caption(plain(note))
 
 
 def _findings(found: list[Finding]) -> None:
@@ -111,22 +120,42 @@ def _findings(found: list[Finding]) -> None:
         st.info(f"**{plain(finding.title)}**\n{lines}", icon=":material/troubleshoot:")
 
 
-def _table(table: TextTable, *, heading: bool = True) -> None:
+def _table(table: TextTable) -> None:
     """As text: its numbers carry their signs and intervals as everywhere else."""
-    if heading:
-        st.markdown(f"**{plain(table.title)}**")
+    st.markdown(f"**{plain(table.title)}**")
     if table.rows:
         names = _distinct([column.heading for column in table.columns])
-        columns = {name: [row[i] for row in table.rows] for i, name in enumerate(names)}
+        rows = [
+            [f"{row[0]} {STRONG}" if strong else row[0], *row[1:]]
+            for row, strong in zip(table.rows, table.strong, strict=True)
+        ]
+        columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
         aligned = {
-            name: st.column_config.TextColumn(alignment="right" if column.number else "left")
+            name: st.column_config.TextColumn(
+                alignment="right" if column.number else "left", width=_width([name, *columns[name]])
+            )
             for name, column in zip(names, table.columns, strict=True)
         }
         st.dataframe(
-            columns, hide_index=True, width="content", column_config=aligned, key=f"table.{table.title}"
+            columns,
+            hide_index=True,
+            width="content",
+            height="content",
+            column_config=aligned,
+            key=f"table.{table.title}",
         )
-    for note in table.notes if heading else ():
-        st.caption(plain(note))
+    if table.notes:
+        st.caption("\n".join(f"- {_as_marked(note)}" for note in table.notes))
+
+
+def _width(cells: list[str]) -> int:
+    """Pixels of a column: Streamlit measures its first rows only, and cuts the rest."""
+    return min(MOST_WIDE, 22 + round(7.2 * max(map(len, cells))))
+
+
+def _as_marked(note: str) -> str:
+    """A note on what is bold elsewhere: cells of a data frame cannot be."""
+    return plain(note.replace("Bold:", f"{STRONG}:"))
 
 
 def _distinct(headings: list[str]) -> list[str]:
@@ -171,7 +200,7 @@ def _downloads(report: Report, question: Question) -> None:
     words = ["--a", question.a, "--b", question.b, "--metric", question.metric]
     words += ["--quantile", str(QUANTILES[question.quantile] or "mean")]
     st.caption("The same on a terminal:")
-    st.code(f"hitmap report {shlex.join(words)}", language=None)
+    st.code(f"hitmap report {shlex.join(words)}", language=None, wrap_lines=True)
 
 
 def _page(report: Report) -> str:

@@ -21,11 +21,19 @@ def output_options(function: Decorated, formats: Sequence[str] = FORMATS) -> Dec
     """Adds `--format`, `--json` and `--output` as the arguments `output`, `as_json` and `file`."""
 
     def checked(ctx: click.Context, _: click.Parameter, file: Path | None) -> Path | None:
-        """Raises UsageError where the file's name asks for what there is not."""
+        """Raises UsageError where the file's name asks for what there is not, or it has no folder: before anything is
+        worked out."""
         told = ctx.params.get("output"), bool(ctx.params.get("as_json"))
-        if file and format_of(*told, file) not in formats:
+        if not file:
+            return None
+        if not any(told) and file.suffix.lower() not in ("", *_FORMAT_OF):
+            known = ", ".join(ending for ending, made in _FORMAT_OF.items() if made in formats)
+            raise UsageError(f"{file}: a file ends in {known}, or --format says what it is to be")
+        if format_of(*told, file) not in formats:
             better = file.with_suffix(".md")
             raise UsageError(f"there is no HTML of this: write -o {better}, or say --format")
+        if not file.parent.is_dir():
+            raise UsageError(f"{file} cannot be written: there is no folder {file.parent}")
         return file
 
     for option in (

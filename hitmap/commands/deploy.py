@@ -34,14 +34,17 @@ def command() -> None:
 @store_option
 @click.option("--server", default="", help="The server it went to. Default: all.")
 @click.option("--what", default="", help="What changed, in a few words.")
-@click.option("--at", metavar="TIME", help="ISO time, UTC unless it says otherwise. Default: now.")
+@click.option(
+    "--at", metavar="TIME", help="As 2026-11-29T10:00, UTC unless it says otherwise, or -10m. Default: now."
+)
 def mark(name: str, store: str | None, server: str, what: str, at: str | None) -> None:
     """Record that NAME was deployed. Marked again for the same time and server, it stays as it is."""
-    try:
-        time = datetime.fromisoformat(at) if at else datetime.now(UTC)
-    except ValueError:
-        raise UsageError(f"{at!r} is no time; write it as 2026-11-29T10:00:00") from None
-    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    from analysis.selection import parse_time
+
+    if not name.strip():
+        raise UsageError("a deployment needs a name: hitmap deploy mark v42")
+    now = datetime.now(UTC)
+    time = parse_time(at, now) if at else now
     moment = f"{time:%Y-%m-%d %H:%M:%S} UTC"
     with open_client(store) as client:
         if stands := client.query(_STANDS, parameters=_key(time, server, name)).result_rows:

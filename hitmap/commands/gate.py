@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from cachemodel.errors import UsageError, UserError
-from hitmap.commands._compare import Sets, progress, question_options
+from hitmap.commands._compare import Question, progress, question_options
 from hitmap.commands._output import emit, output_options
 from hitmap.commands._store_option import open_client, store_option
 
@@ -25,30 +26,19 @@ _FAILED = UserError.exit_code  # which would read as a budget that is exceeded
     metavar="NAME=MS",
     help="May be given more than once.",
 )
-@click.option(
+@question_options(
     "--against",
     "--a",
-    "against",
     metavar="BASELINE",
-    help="The requests to compare with: a SET, or a saved report (JSON), whose B they are.",
+    what="The requests to compare with: a SET, or a saved report (JSON), whose B they are.",
 )
-@click.option("--b", "set_b", metavar="SET", help="The requests in question.")
-@question_options
 @output_options
 @store_option
 @click.pass_context
 def command(
     ctx: click.Context,
     budgets: tuple[str, ...],
-    against: str | None,
-    set_b: str | None,
-    deploy: str | None,
-    window: str,
-    metric: str,
-    quantile: float | None,
-    layers: Path | None,
-    fast: bool,
-    seed: int,
+    question: Question,
     output: str | None,
     as_json: bool,
     file: Path | None,
@@ -70,42 +60,50 @@ def command(
     \b
     Exit codes:
       0  every budget holds
-      1  a budget is exceeded, by a cause that is named: past the gate, not by chance
+      1  a budget is exceeded, by a cause that is past the gate: not by chance
       2  the call is wrong
       3  not decided: more than the budget, but not told from chance; too few requests; no requests or no store
     """
     from analysis.report import budget_text
     from analysis.report.budgets import Outcome, decide, parse_budget
-    from analysis.report.compare import Asked
 
     limits = [parse_budget(text) for text in budgets]
     try:
-        if against and (baseline := _saved(against)):
-            against, told_metric, told_quantile = baseline
-            metric = metric if _given(ctx, "metric") else told_metric
-            quantile = quantile if _given(ctx, "quantile") else told_quantile
-        sets = Sets(against, set_b, deploy, window, layers)
-        sets.check()
+        question = _with_baseline(ctx, question)
+        question.check()
+        if question.a and question.a == question.b:
+            raise UsageError(
+                "both sets are the same requests, which decides nothing: name what changed with --b"
+            )
         with open_client(store) as client, progress() as tell:
-            asked = Asked(metric, quantile, past=not fast, seed=seed, progress=tell)
-            decision = decide(sets.compared(client, asked), limits)
+            decision = decide(question.compared(client, question.asked(tell)), limits)
+        emit(
+            decision,
+            output,
+            as_json,
+            file,
+            to_terminal=budget_text.to_terminal,
+            to_markdown=budget_text.to_markdown,
+        )
     except UserError as error:
         if error.exit_code == _FAILED:
             error.exit_code = UNDECIDED
         raise
-    emit(
-        decision,
-        output,
-        as_json,
-        file,
-        to_terminal=budget_text.to_terminal,
-        to_markdown=budget_text.to_markdown,
-    )
     ctx.exit({Outcome.WITHIN: 0, Outcome.EXCEEDED: EXCEEDED, Outcome.UNDECIDED: UNDECIDED}[decision.outcome])
 
 
-def _given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+def _with_baseline(ctx: click.Context, question: Question) -> Question:
+    """The question, and where it names a saved report what that says: its B, and what was not asked for otherwise."""
+    if not question.a or not (baseline := _saved(question.a)):
+        return question
+    a, metric, quantile = baseline
+    default = click.core.ParameterSource.DEFAULT
+    return replace(
+        question,
+        a=a,
+        metric=metric if ctx.get_parameter_source("metric") is default else question.metric,
+        quantile=quantile if ctx.get_parameter_source("quantile") is default else question.quantile,
+    )
 
 
 def _saved(against: str) -> tuple[str, str, float | None] | None:
@@ -113,12 +111,14 @@ def _saved(against: str) -> tuple[str, str, float | None] | None:
     from analysis.report.model import SCHEMA
 
     path = Path(against)
-    if path.suffix != ".json" and not path.is_file():
+    if path.suffix != ".json" and not path.exists():
         return None
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         report = told.get("report", told)
-        found = (report["b"]["asked"], report["metric"], report["quantile"])
+        a, metric, quantile = report["b"]["asked"], report["metric"], report["quantile"]
+        if not (a and isinstance(a, str) and isinstance(metric, str)) or not 0 < (quantile or 0.5) < 1:
+            raise ValueError
     except OSError as error:
         raise UsageError(f"{against} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -129,4 +129,4 @@ def _saved(against: str) -> tuple[str, str, float | None] | None:
         raise UsageError(
             f"{against} has schema {report.get('schema')}, this hitmap reads {SCHEMA}: save it again"
         )
-    return found
+    return a, metric, quantile

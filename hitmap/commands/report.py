@@ -6,30 +6,20 @@ from pathlib import Path
 
 import click
 
-from hitmap.commands._compare import Sets, progress, question_options
+from hitmap.commands._compare import Question, progress, question_options
 from hitmap.commands._output import emit, format_of, page_options
 from hitmap.commands._store_option import open_client, store_option
 
 
 @click.command()
-@click.option("--a", "set_a", metavar="SET", help="The requests to compare with: the control, before.")
-@click.option("--b", "set_b", metavar="SET", help="The requests in question: the treatment, after.")
-@question_options
+@question_options("--a", metavar="SET", what="The requests to compare with: the control, before.")
 @click.option(
     "--save", "keep", is_flag=True, help="Keep the answer in the store, too: in the table findings."
 )
 @page_options
 @store_option
 def command(
-    set_a: str | None,
-    set_b: str | None,
-    deploy: str | None,
-    window: str,
-    metric: str,
-    quantile: float | None,
-    layers: Path | None,
-    fast: bool,
-    seed: int,
+    question: Question,
     keep: bool,
     output: str | None,
     as_json: bool,
@@ -52,20 +42,18 @@ def command(
     request logs). How to read it: docs/attribution.md.
     """
     from analysis.report import text
-    from analysis.report.compare import Asked
 
-    sets = Sets(set_a, set_b, deploy, window, layers)
-    sets.check()
+    question.check()
     if is_page := format_of(output, as_json, file) == "html":
         import dashboard.report_page  # what it needs is looked for before anything is worked out
     with open_client(store) as client:
         with progress() as tell:
-            asked = Asked(metric, quantile, past=not fast, seed=seed, progress=tell)
-            report = sets.compared(client, asked)
+            asked = question.asked(tell)
+            report = question.compared(client, asked)
         if keep:
             from analysis.report.save import save
 
-            run = save(client, report, asked)
+            run = save(client, report, asked, question.layers)
             click.echo(f"kept in findings as run {run}", err=True)
     emit(
         report,

@@ -53,6 +53,7 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
     [
         (30.0, 5.0, Verdict.NAMED, 20.0, Outcome.EXCEEDED),
         (30.0, 5.0, Verdict.NAMED, 31.0, Outcome.WITHIN),
+        (30.0, 5.0, Verdict.SLIGHT, 20.0, Outcome.EXCEEDED),  # what matters is what the budget says
         (30.0, 40.0, Verdict.NOISE, 20.0, Outcome.UNDECIDED),
         (30.0, 5.0, Verdict.UNDECIDED, 20.0, Outcome.UNDECIDED),
         (30.0, None, Verdict.UNDECIDED, 20.0, Outcome.UNDECIDED),
@@ -111,8 +112,10 @@ def test_the_worst_budget_decides(report: Report) -> None:
 
 
 def test_an_unknown_name_says_which_there_are(report: Report) -> None:
-    with pytest.raises(UsageError, match="nothing is called 'chagned' here; budgets are for total, workload"):
-        decided(report, "chagned", 1.0)
+    with pytest.raises(UsageError, match="nothing is called 'Chagned' here; did you mean changed"):
+        decided(report, "Chagned", 1.0)
+    with pytest.raises(UsageError, match="nothing is called 'x' here; budgets are for total, workload"):
+        decided(report, "x", 1.0)
 
 
 def test_what_people_and_programs_get(report: Report) -> None:

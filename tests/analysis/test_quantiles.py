@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from analysis.bootstrap import draw
-from analysis.composition import compose, compose_resamples, with_rest
+from analysis.composition import compose, with_rest
 from analysis.quantiles import beta_cdf, hd_observation_weights, hd_quantile, hd_rank_weights
 
 quantiles = st.floats(0.01, 0.99)
@@ -107,20 +106,6 @@ def test_time_that_a_layer_does_not_tell_is_unattributed_not_zero() -> None:
     assert compose(totals, parts, [0.5])[1] == pytest.approx(
         [4 * weights[0] + 12 * weights[2], 6 * weights[0] + 8 * weights[1] + 18 * weights[2], 12 * weights[1]]
     )
-
-
-def test_resamples_are_composed_like_samples_of_their_own() -> None:
-    """What the counts say is what one gets by copying the drawn observations out."""
-    rng = np.random.default_rng(4)
-    totals = rng.exponential(size=12)
-    parts = with_rest(totals, rng.exponential(size=(2, 12)))
-    found = compose_resamples(totals, parts, [0.5, 0.9], 50, np.random.default_rng(9))
-    (counts,) = draw(12, 1, 50, np.random.default_rng(9))  # too few for an autocorrelation: blocks of one
-    assert found.shape == (50, 3, 3)
-    for replicate, count in zip(found, counts, strict=True):
-        drawn = np.repeat(np.arange(12), count.astype(int))
-        assert replicate == pytest.approx(compose(totals[drawn], parts[:, drawn], [0.5, 0.9]))
-        assert replicate[1].sum() == pytest.approx(hd_quantile(totals[drawn], 0.5))
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,10 @@ def test_headlines_say_no_more_than_is_known() -> None:
     assert "shows up" not in said(CAUSED, view("shows", [share("queue", 20.0, 4.0, Verdict.NAMED)], 90.0))
     assert "because" not in said(view("caused", near, 30.0))
     assert "No cause is past the gate; nearest is changed, 19.0 ± 14.0 ms" in said(view("caused", near, 30.0))
+    slight = dataclasses.replace(
+        view("caused", [share("changed", 3.0, 0.1, Verdict.SLIGHT)], 0.0, 1.0), least=5.0
+    )
+    assert "No cause is large enough to be named, 5.0 ms; nearest is changed, 3.0 ± 0.1 ms" in said(slight)
     assert "of too few requests for an interval" in said(
         view("caused", noise, half=None), refused("shows", "few")
     )

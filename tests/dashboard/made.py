@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +31,7 @@ from tests.analysis.sets import compared, requests
 START = datetime(2026, 11, 29, 12, tzinfo=UTC)
 HOSTILE = "<script>window.hit=1</script> **bold** [x](javascript:1) :smile: $e^1$ www.example.com"
 WAIT_S = 60
-_ASKED_FOR_LESS = threading.Event()
+_ASKED_FOR_LESS, _ASKED_FOR_ELSE = threading.Event(), threading.Event()
 PARTS = {
     "device": 600_000,
     "host": 100_000,
@@ -116,14 +117,21 @@ class Asked:
 
     metric: str = "ttft"
     quantile: float | None = 0.5
+    early: Callable[[Report], None] | None = None
 
 
 def compare(client: object, a: str, b: str, asked: Asked) -> Report:
-    """As analysis.report.compare.compare: what caused it is not told of `server=vllm-a`."""
+    """As analysis.report.compare.compare: what caused it is not told of `server=vllm-a`; `phase=slow` takes until
+    somebody asks for something else."""
     if "nothing" in a + b:
         raise UserError("no request matches <b>nothing</b>")
     sides = requests(600, 1, 30, 0.75, asked.metric), requests(700, 2, 110, 0.0, asked.metric)
     report = compared(*sides, asked.metric, asked.quantile, (a, b))
+    if asked.early:
+        asked.early(report)
+    if "phase=slow" in a:
+        _ASKED_FOR_ELSE.wait(WAIT_S)
+    _ASKED_FOR_ELSE.set()
     found = made_attribution()
     if "server=vllm-a" in a:
         found = made_attribution(refused("caused", f"the layers of {HOSTILE} are not told"))

@@ -6,18 +6,24 @@ import csv
 import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.attribution.model import Verdict
 from analysis.over_time import Bin, Course, Marker
+from analysis.report.compare import Asked, compare
+from analysis.report.metrics import METRICS
+from analysis.report.model import Report
 from dashboard import data, source
-from dashboard.charts.attribution import FAINT, SLOWER, waterfall
+from dashboard.charts.attribution import FAINT, SLOWER, composition, waterfall
 from dashboard.charts.over_time import latency
 from dashboard.question import Question, around, from_query, window_in, with_window
-from tests.analysis.attributions import CAUSED, SHOWS
+from tests.analysis.attributions import CAUSED, SHOWS, share, view
+from tests.analysis.sets import compared, requests
 from tests.conftest import Database
 from tests.dashboard.conftest import Served
 from tests.dashboard.made import HOSTILE, START
@@ -26,6 +32,24 @@ from tests.dashboard.test_browser import saved, text_of
 Open = Callable[..., object]
 PAIR = "a=phase%3Dwarm&b=phase%3Dcold&metric=e2e&quantile=P99"
 END = "The same on a terminal:"
+MADE_OF = "What P50 is made of; not a cause"
+
+
+def test_figures_are_there_before_their_causes_and_replaced_by_them(site: Served, open_page: Open) -> None:
+    """The first of these tests: whoever asks for anything else lets `phase=slow` go."""
+    page = open_page(f"{site.address}/attribution?a=phase%3Dslow&b=phase%3Dcold", MADE_OF)
+    page.get_by_text("Looking for causes").wait_for()
+    page.locator(".js-plotly-plot", has_text="B: phase=cold").wait_for()
+    shown = text_of(page)
+    assert "Where it shows: prefill +" in shown
+    assert END not in shown
+    a = page.get_by_role("textbox", name="A: before")
+    a.fill("phase=warm")
+    a.press("Enter")
+    page.get_by_text(END).wait_for()
+    assert page.get_by_text(MADE_OF).count() == 1
+    assert page.get_by_text("Looking for causes").count() == 0
+    assert "240 ± 25 because prompts changed" in text_of(page)
 
 
 def test_a_link_shows_the_causes_and_saves_them(site: Served, open_page: Open) -> None:
@@ -139,6 +163,14 @@ def test_analysis_answers(db: Database, drawn: Callable[..., AppTest]) -> None:
     assert "P50 time to first token rose by 90.0 ms" in shown
     assert "What caused it cannot be told" in shown
     assert any("hitmap report --a phase=a --b phase=b" in code.value for code in page.code)
+    first = [str(cell) for frame in page.dataframe for cell in frame.value.iloc[:, 0]]
+    assert "P50 ●" in first, "what is bold elsewhere"
+    told = "\n".join(c.value for c in page.caption).replace("\\", "")
+    assert "●: the interval of the change leaves zero out" in told
+    early: list[Report] = []
+    found = compare(db.client, "phase=a", "phase=b", Asked(early=early.append))
+    assert early[0].attribution is None
+    assert [c.a.value for c in early[0].quantiles] == [c.a.value for c in found.quantiles]
     wrong = drawn(a="phase=a", b="fase=b")
     assert "B: requests have no column or label 'fase'; did you mean phase?" in wrong.error[0].value.replace(
         "\\", ""
@@ -161,6 +193,21 @@ def test_a_waterfall_begins_where_the_last_bar_ended_and_ends_at_the_change() ->
         "change",
     )
     assert [bar.x[0] for bar in waterfall(SHOWS).data[:3]] == [178.0, 50.0, 48.0]
+
+
+def test_what_is_made_of_layers_has_their_colours() -> None:
+    report = compared(requests(60, 1, 30, 0.7), requests(60, 2, 90, 0.1))
+    mine = [replace(line, colour="#123456") for line in report.layers]
+    assert [bar.marker.color for bar in composition(mine, ("a", "b")).data] == ["#123456"] * len(mine)
+    colours = {layer.name: layer.colour for layer in METRICS["ttft"].layers}
+    assert all(line.colour == colours[line.layer] for line in report.layers)
+
+
+def test_what_is_slight_is_faint_and_says_so() -> None:
+    figure = waterfall(view("caused", [share("changed", 240.0, 25.0, Verdict.NAMED),
+                                       share("decode speed", 2.0, 0.1, Verdict.SLIGHT)]))  # fmt: skip
+    assert [bar.marker.color for bar in figure.data[:2]] == [SLOWER, FAINT]
+    assert figure.layout.yaxis.ticktext[1] == "decode speed (slight)"
 
 
 def test_lines_are_not_drawn_over_what_is_not_there() -> None:

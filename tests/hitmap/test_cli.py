@@ -61,6 +61,8 @@ def test_every_command_is_in_the_readme(name: str) -> None:
         (["replay", "/nowhere"], 1, "is no folder"),
         (["attach", "http://127.0.0.1:1", "--check"], 1, "is the server up"),
         (["deploy", "mark", "v1", "--at", "soon"], 2, "is no time"),
+        (["deploy", "mark", "v1", "--at", "1960-01-01"], 2, "is not a time that requests come from"),
+        (["deploy", "mark", " "], 2, "a deployment needs a name"),
         (["report", "--deploy", "v1", "--a", "-1h/now"], 2, "--deploy makes both sets"),
         (["report", "--a", "phase=x", "--b", "phase=y"], 1, "the store has no requests yet"),
         (["report", "--deploy", "v9"], 1, "none is marked"),

@@ -119,6 +119,25 @@ def test_a_saved_report_is_a_baseline(filled: Database, tmp_path: Path) -> None:
         (("--budget", "hots=2ms", "--a", MAIN, "--b", FEW), UsageError, 2, "nothing is called 'hots' here"),
         (("--budget", "hits=2ms", "--b", PR), UsageError, 2, "say what to compare"),
         (("--budget", "hits=2ms", "--a", "none.json", "--b", PR), UsageError, 2, "none.json cannot be read"),
+        (("--budget", "hits=2ms", "--a", "/", "--b", PR), UsageError, 2, "/ cannot be read: Is a directory"),
+        (
+            ("--budget", "hits=2ms", "--a", MAIN, "--b", MAIN),
+            UsageError,
+            2,
+            "both sets are the same requests",
+        ),
+        (
+            ("--budget", "hits=2ms", "--a", MAIN, "--b", PR, "-o", "/none/x.md"),
+            UsageError,
+            2,
+            "is no folder /none",
+        ),
+        (
+            ("--budget", "hits=2ms", "--a", MAIN, "--b", FEW, "-o", "/dev/full"),
+            UserError,
+            3,
+            "cannot be written",
+        ),
         (("--budget", "hits=2ms", "--a", MAIN, "--b", "arm=gone"), UserError, 3, "no request matches"),
     ],
 )
@@ -134,11 +153,23 @@ def test_what_is_wrong_is_never_taken_for_a_regression(
 def test_what_is_no_report_is_no_baseline(filled: Database, tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     for text, words in (("{}", "is no saved report"), ('{"schema": 0, "b": {"asked": "x=1"}, "metric": "e2e",'
-                        ' "quantile": 0.5}', "has schema 0")):  # fmt: skip
+                        ' "quantile": 0.5}', "has schema 0"), ('{"schema": 1, "b": {"asked": 5}, "metric": "e2e",'
+                        ' "quantile": 0.5}', "is no saved report"), ('{"schema": 1, "b": {"asked": "arm=main"},'
+                        ' "metric": "e2e", "quantile": "x"}', "is no saved report")):  # fmt: skip
         file.write_text(text)
         shown = gate(filled, "--budget", "hits=2ms", "--against", str(file), "--b", PR)
         assert isinstance(shown.exception, UsageError)
         assert words in str(shown.exception)
+
+
+def test_a_baseline_of_a_chain_asks_for_its_layers(tmp_path: Path) -> None:
+    file = tmp_path / "cdn.json"
+    file.write_text('{"schema": 1, "b": {"asked": "release=v1"}, "metric": "delivery", "quantile": 0.5}')
+    shown = CliRunner().invoke(cli, ["gate", "--budget", "cdn=2ms", "--against", str(file), "--b", PR])
+    assert isinstance(shown.exception, UsageError)
+    assert "'delivery' is of a chain of layers: say which file describes it, --layers FILE" in str(
+        shown.exception
+    )
 
 
 def test_no_store_decides_nothing() -> None:

@@ -105,7 +105,20 @@ def test_files(form: str, start: str, filled: Database, tmp_path: Path) -> None:
         (("--deploy", "v43"), UserError, "no deployment 'v43'; marked are v42"),
         (("--deploy", "v42", "--window", "soon"), UsageError, "is no duration"),
         (("--deploy", "v42", *PAIR), UsageError, "--deploy makes both sets"),
-        ((*PAIR, "-o", "/dev/null/x"), UserError, "/dev/null/x cannot be written"),
+        ((*PAIR, "-o", "/dev/null/x"), UsageError, "cannot be written: there is no folder /dev/null"),
+        ((*PAIR, "-o", "/dev/full"), UserError, "/dev/full cannot be written: No space left"),
+        (
+            (*PAIR, "-o", "x.pdf"),
+            UsageError,
+            "x.pdf: a file ends in .md, .json, .html, .htm, .txt, or --format says",
+        ),
+        (
+            (*PAIR, "--quantile", "1.5"),
+            UsageError,
+            "a quantile lies between 0 and 1: write 0.99 for P99, not 1.5",
+        ),
+        ((*PAIR, "--quantile", "nan"), UsageError, "a quantile lies between 0 and 1"),
+        (("--a", "-1h/-2h", "--b", "-1h/now"), UsageError, "the window '-1h/-2h' ends before it begins"),
     ],
 )
 def test_errors_say_what_to_do(
@@ -115,6 +128,36 @@ def test_errors_say_what_to_do(
     assert isinstance(shown.exception, error)
     assert words in str(shown.exception)
     assert "\n" not in str(shown.exception)
+
+
+def test_a_seed_is_a_number_that_there_is(filled: Database) -> None:
+    shown = report(filled, *PAIR, "--seed", "-1", "--json")
+    assert shown.exit_code == 2
+    assert "-1 is not in the range" in shown.output
+
+
+def test_the_same_requests_twice_change_nothing(filled: Database) -> None:
+    data = json.loads(report(filled, "--a", "phase=cold", "--b", "phase=cold", "--json").output)
+    assert data["answer"].startswith("No clear change")
+    assert {c["change"]["value"] for c in data["quantiles"]} == {0.0}
+    assert "both sets are the same requests" in data["warnings"]
+    assert not any("hitmap gate" in step for step in data["next_steps"]), "which would be a wrong call"
+
+
+def test_all_of_a_report_has_one_kind_of_interval(filled: Database) -> None:
+    """The change of the quantile is said in the answer, in each view and in the table of quantiles."""
+    data = json.loads(report(filled, *PAIR, "--json", "--quantile", "0.5").output)
+    change = next(c for c in data["quantiles"] if c["name"] == "P50")["change"]
+    shows, made_of = (data["attribution"][name] for name in ("shows", "composition"))
+    ends = [(v["change"], v["change_low"], v["change_high"]) for v in (shows, made_of)]
+    for told in ends:
+        assert told == pytest.approx((change["value"], change["low"], change["high"]), rel=1e-6)
+    parts = {share["name"]: share for share in made_of["shares"]}
+    for line in data["layers"]:
+        part, share = line["part"]["change"], parts[line["layer"]]
+        assert (part["value"], part["low"], part["high"]) == pytest.approx(
+            (share["value"], share["low"], share["high"]), rel=1e-6
+        )
 
 
 def test_an_empty_store(db: Database) -> None:

@@ -4,6 +4,10 @@ A request that is the third worst of its stratum gets what the third worst of th
 that equals the other is left as it is, whatever its values hang on. Among equal values (all requests of a side whose
 prompts never changed, say) the order is that of the other side at the same point of its window, so that misses that
 came in a burst come in a burst.
+
+Strata are as narrow in length as the data allow. Values that are alike otherwise hang on the length, if only by parts
+of a block: over wide strata the worst of those that were found are the shortest ones, hits would be taken from these
+alone, and too few tokens with them.
 """
 
 from __future__ import annotations
@@ -15,12 +19,13 @@ import numpy as np
 from analysis.attribution.model import NOT_TOLD, Ints, Side
 from analysis.quantiles import Floats
 
-FEWEST = 40  # requests of a stratum, on either side
-MOST_LENGTHS = 8
+FEWEST = 40  # requests of a template, on either side, that stands by itself
+FEWEST_OF_LENGTH, MOST_LENGTHS = 10, 128  # requests of a stratum, on either side; strata of a template
 _SHARED = (
     0.9  # of the requests have a template that both sides have, else templates are other ones by name alone
 )
 _LEAST_WEIGHT = 0.02  # of what a stratum could weigh: values that hang on less tell nothing of the rest
+_GOLDEN = (5**0.5 - 1) / 2  # its multiples spread evenly over 0 to 1, wherever one stops
 
 
 @dataclass(frozen=True)
@@ -56,21 +61,31 @@ def borrowed(own: Floats, other: Floats, alike: Strata, own_weight: Floats, othe
     it is not known.
     """
     result = np.full(len(own), np.nan)
-    for number in np.unique(alike.a):
-        theirs = np.flatnonzero((alike.b == number) & (other_weight > 0))
+    of_own, of_other = _members(alike.a), _members(alike.b)
+    for at, (number, here) in enumerate(of_own.items()):
+        there = of_other.get(number, here[:0])
+        theirs = there[other_weight[there] > 0]
         mass = other_weight[theirs].sum()
-        if not len(theirs) or mass < _LEAST_WEIGHT * np.count_nonzero(alike.b == number):
+        if not len(theirs) or mass < _LEAST_WEIGHT * len(there):
             continue
         ranked = theirs[np.argsort(other[theirs], kind="stable")]
         upto = np.cumsum(other_weight[ranked]) / mass
-        here = alike.a == number
-        mine, untold = np.flatnonzero(here & (own_weight > 0)), np.flatnonzero(here & ~(own_weight > 0))
+        told = own_weight[here] > 0
+        mine, untold = here[told], here[~told]
         result[untold] = other[_beside(theirs, len(untold))]
         order = np.lexsort((other[_beside(theirs, len(mine))], own[mine]))
         weight = own_weight[mine][order]
-        place = (np.cumsum(weight) - weight / 2) / weight.sum()
+        # Not always the middle of a weight: of one request in each stratum none would get what few of the others have.
+        place = (np.cumsum(weight) - weight * ((at + 1) * _GOLDEN % 1)) / weight.sum()
         result[mine[order]] = other[ranked[np.minimum(np.searchsorted(upto, place), len(ranked) - 1)]]
     return result
+
+
+def _members(numbers: Ints) -> dict[int, Ints]:
+    """The requests of each stratum, in order."""
+    order = np.argsort(numbers, kind="stable")
+    found, first = np.unique(numbers[order], return_index=True)
+    return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True))
 
 
 def _beside(theirs: Ints, count: int) -> Ints:
@@ -92,14 +107,14 @@ def _templates(a: Side, b: Side) -> tuple[Ints, Ints]:
 
 def _edges(a: Floats, b: Floats) -> Floats:
     """Prompt lengths at which strata part, both sides having enough in each."""
-    pooled = np.concatenate([a, b])
+    if not len(a) or not len(b):
+        return np.empty(0)
+    tried = np.unique(np.quantile(np.concatenate([a, b]), np.arange(1, MOST_LENGTHS) / MOST_LENGTHS))
+    below = np.stack([np.searchsorted(np.sort(side), tried) for side in (a, b)], axis=1)
+    whole, since = np.array([len(a), len(b)]), np.zeros(2)
     edges: list[float] = []
-    for edge in (
-        np.unique(np.quantile(pooled, np.arange(1, MOST_LENGTHS) / MOST_LENGTHS)) if len(pooled) else ()
-    ):
-        since = edges[-1] if edges else -np.inf
-        within = [np.count_nonzero((since <= side) & (side < edge)) for side in (a, b)]
-        beyond = [np.count_nonzero(side >= edge) for side in (a, b)]
-        if min(*within, *beyond) >= FEWEST:
-            edges.append(float(edge))
+    for edge, upto in zip(tried.tolist(), below, strict=True):
+        if min(*(upto - since), *(whole - upto)) >= FEWEST_OF_LENGTH:
+            edges.append(edge)
+            since = upto
     return np.array(edges)

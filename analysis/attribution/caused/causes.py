@@ -7,6 +7,11 @@
 | prefill speed, decode speed, tier speed | numbers of the step-time law |
 | capacity | limits of the scheduler and room for KV; with another room also what is evicted or held by a lower tier |
 | other | time before the queue and behind the last token |
+| other arm | what the other arm's requests find, where one server serves both arms at one time |
+
+Arms of one server share its laws and limits, so that neither can have changed. They are replayed together; on A those
+of A are judged and B's are load, on B the other way round. So lost hits of B delay A, too, and less than the change is
+seen; that is `other arm`, and not a part of the load.
 """
 
 from __future__ import annotations
@@ -22,12 +27,12 @@ from analysis.attribution.caused.sticks import OF_TIERS, Sticks, sticks
 from analysis.attribution.model import Side
 from analysis.attribution.tokens import COMPUTED
 from analysis.quantiles import Floats
-from analysis.twin.model import Law, Limits, Workload
+from analysis.twin.model import Law, Limits, Workload, together
 from analysis.twin.simulate import Case
 from cachemodel.causes import MissCause
 from cachemodel.layers import Tier
 
-WORKLOAD, HITS, CAPACITY, OTHER = "workload", "hits", "capacity", "other"
+WORKLOAD, HITS, CAPACITY, OTHER, OTHER_ARM = "workload", "hits", "capacity", "other", "other arm"
 SPEEDS: Mapping[str, tuple[str, ...]] = {
     "prefill speed": ("prefill", "attention"),
     "decode speed": ("step", "decode", "context"),
@@ -54,11 +59,13 @@ class Half:
 
 @dataclass(frozen=True)
 class Pair:
-    """Both sides of one server, with the same sources. another_room: its tiers hold more or fewer tokens on B."""
+    """Both sides of one server, with the same sources. another_room: its tiers hold more or fewer tokens on B. arms:
+    it served both at one time."""
 
     a: Half
     b: Half
     another_room: bool = False
+    arms: bool = False
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -69,6 +76,8 @@ class Pair:
             if any(half.side.tokens[half.side.sources.index(name)].any() for half in (self.a, self.b))
         ]
         of_tokens = dict.fromkeys(self._cause_of(name) for name in used)
+        if self.arms:
+            return (WORKLOAD, *of_tokens, OTHER, OTHER_ARM)
         capacity = CAPACITY in of_tokens or _scheduler(self.a.limits) != _scheduler(self.b.limits)
         loads = any(half.workload.host.any() or half.workload.remote.any() for half in (self.a, self.b))
         return (
@@ -80,23 +89,30 @@ class Pair:
         )
 
     def case(self, inside: Collection[str]) -> tuple[Case, Floats]:
-        """What to replay with the causes `inside` as on B, and what to add to its times (n,), ms."""
+        """What to replay with the causes `inside` as on B, and what to add to the times of its first n requests, which
+        are to be judged, (n,) ms."""
         on_b = WORKLOAD in inside
         base = self.b if on_b else self.a
-        broken = self._sticks[on_b].broken(
-            [stick for stick in self._sticks[on_b].names if (self._cause_of(stick) in inside) != on_b]
+        workload = self._served(
+            on_b, [stick for stick in self._sticks[on_b].names if (self._cause_of(stick) in inside) != on_b]
         )
         before, after, beyond = self._outside[on_b][(OTHER in inside) != on_b]
-        workload = replace(
-            base.workload,
+        workload = replace(workload, before=before, after=after)
+        if self.arms:
+            lent = self._sticks[not on_b].names if (OTHER_ARM in inside) != on_b else ()
+            workload = together(workload, self._served(not on_b, lent))
+        limits = self.b.limits if CAPACITY in inside else self.a.limits
+        return (workload, self._law(inside), replace(limits, shared=base.limits.shared)), beyond
+
+    def _served(self, on_b: bool, lent: Collection[str]) -> Workload:
+        """The requests of a side, with some sticks as on the other."""
+        broken = self._sticks[on_b].broken(lent)
+        return replace(
+            (self.b if on_b else self.a).workload,
             host=broken[str(Tier.HOST)],
             remote=broken[str(Tier.REMOTE)],
             computed=np.maximum(broken[COMPUTED], 1.0),
-            before=before,
-            after=after,
         )
-        limits = self.b.limits if CAPACITY in inside else self.a.limits
-        return (workload, self._law(inside), replace(limits, shared=base.limits.shared)), beyond
 
     def _law(self, inside: Collection[str]) -> Law:
         """Its numbers from A or B. What was never loaded on a side has the law of the other."""

@@ -68,7 +68,7 @@ class Game:
         cases = [pair.case(inside) for inside in coalitions for pair in self.pairs]
         times = replay_all((case for case, _ in cases), self._time)
         told = [
-            self._metric(time, case[0].completion) + beyond
+            self._metric(time[: len(beyond)], case[0].completion[: len(beyond)]) + beyond
             for time, (case, beyond) in zip(times, cases, strict=True)
         ]
         servers = len(self.pairs)

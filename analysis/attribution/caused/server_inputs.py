@@ -12,7 +12,8 @@ import numpy as np
 from analysis.attribution.binned import Blocks
 from analysis.attribution.caused.causes import CAPACITY, OTHER, Half, Pair
 from analysis.attribution.caused.sticks import OF_TIERS
-from analysis.attribution.caused.twins import Twinned, Twins
+from analysis.attribution.caused.twinned import Twinned
+from analysis.attribution.caused.twins import Twins
 from analysis.attribution.certainty.gate import Own
 from analysis.attribution.certainty.ratios import Part, compared
 from analysis.attribution.certainty.student import MOST_SIGMAS, ratio, sigmas

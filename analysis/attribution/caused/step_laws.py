@@ -60,6 +60,13 @@ def apart(a: Fit, b: Fit) -> Laws:
     return Laws(a.law, b.law, np.array([*astuple(a.law), *astuple(b.law)]), _covariance(a, b), tuple(SPEEDS))
 
 
+def of_one_time(fit: Fit) -> Laws:
+    """Of a server that served both sides at one time: one law, drawn once."""
+    numbers = np.array(astuple(fit.law))
+    covariance = numbers[:, None] * fit.covariance * numbers
+    return Laws(fit.law, fit.law, np.tile(numbers, 2), np.tile(covariance, (2, 2)), ())
+
+
 def _pair(numbers: Floats) -> tuple[Law, Law]:
     a, b = np.split(np.maximum(numbers, 0.0), 2)
     return Law(*a.tolist()), Law(*b.tolist())

@@ -4,25 +4,33 @@ A name is blamed when its share passes a gate that, by chance, any of the names 
 the largest of all shares in sigmas, over resamples centred at the estimate), and its own input changed by more than 3
 sigma. On history where nothing was deployed the gate is tried out; where it turns out too low there, it is raised.
 
+With enough requests any difference passes, and no two windows are the same: what is past the gate must also be large
+enough to matter (`least`), else it is slight.
+
 Sources: Romano and Wolf, Econometrica 73 (2005), for the max-t gate; Efron and Tibshirani (1993) for studentising.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from analysis.attribution.certainty.student import TWO_SIDED_95, ratio, sigmas, student
-from analysis.attribution.model import Placebo, Refused, Resampling, Share, Split, Verdict, View
+from analysis.attribution.model import Placebo, Refused, Resampling, Share, Side, Split, Verdict, View
 from analysis.bootstrap import FEWEST_BEYOND, supports
-from analysis.quantiles import Floats
+from analysis.numbers import digits, quantile_name
+from analysis.quantiles import Floats, hd_quantile
 
 FAMILY_WISE = 0.01
 LOWEST_GATE = 2.575829
 """Sigmas of 1 % for a single name."""
 OWN_SIGMAS = 3.0
+LEAST_OF_CHANGE, LEAST_OF_LEVEL = 0.05, 0.01
+"""A smaller share is slight. Of what moved: a replay counts as right within a tenth of each figure (analysis.twin), so
+half of that says more about the model than about the servers. Of the quantile itself: two samples of the same 20,000
+requests a side can differ by as much where nothing changed (docs/limits.md)."""
 _FEWEST_ROUNDS = 50  # whose spread is known within a tenth
 _BLAME = ("shows", "caused")  # a composition and the linear rule describe, they blame nobody
 
@@ -43,39 +51,45 @@ class Spread:
 
 
 def judge(
-    split: Split | Refused, own: Mapping[str, Own], resampling: Resampling, placebo: Placebo | None = None
+    split: Split | Refused,
+    own: Mapping[str, Own],
+    resampling: Resampling,
+    placebo: Placebo | None = None,
+    level: float = 0.0,
 ) -> View:
-    """The split with intervals of 95 % and verdicts. own: by name, what its input did (inputs.own_changes)."""
+    """The split with intervals of 95 % and verdicts. own: by name, what its input did (inputs.own_changes); level: of
+    the quantile whose change it is, ms (`level_of`)."""
     if isinstance(split, Refused):
         return _refused(split)
     found = spread(split, resampling)
-    notes = list(split.notes)
     if isinstance(found, str):
-        notes.append(f"no intervals and no verdicts: {found}")
-        shares = [
-            Share(name, value, None, None, *own.get(name, ("", None)), Verdict.UNDECIDED)
-            for name, value in zip(split.names, split.values.tolist(), strict=True)
-        ]
-        return _view(split, shares, notes, None, None)
-    gate = max(found.critical, placebo.critical if placebo else 0.0)
-    if split.kind in _BLAME:
-        notes.append(_gate_words(gate, len(split.names), found.critical, placebo))
-    reach = student(TWO_SIDED_95, resampling.degrees) * found.sigma
-    shares = [
-        Share(
-            name,
-            value,
-            value - half,
-            value + half,
-            *own.get(name, ("", None)),
-            _verdict(score, gate, own.get(name, ("", None))[1], split.kind in _BLAME),
-        )
-        for name, value, half, score in zip(
-            split.names, split.values.tolist(), reach.tolist(), found.scores.tolist(), strict=True
-        )
-    ]
+        nothing = [(None, None, Verdict.UNDECIDED)] * len(split.names)
+        return _view(split, _shares(split, own, nothing), [f"no intervals and no verdicts: {found}"])
     times = student(TWO_SIDED_95, resampling.degrees)
-    return _view(split, shares, notes, times * found.change, times * found.residual)
+    reach, scores = (times * found.sigma).tolist(), found.scores.tolist()
+    gate = max(found.critical, placebo.critical if placebo else 0.0)
+    smallest, blames = least(split, level), split.kind in _BLAME
+    told = []
+    for name, value, half, score in zip(split.names, split.values.tolist(), reach, scores, strict=True):
+        passed = blames and score > gate and (_own(own, name)[1] or 0.0) > OWN_SIGMAS
+        told.append((value - half, value + half, _verdict(score, passed, abs(value) >= smallest)))
+    whole = times * found.change, times * found.residual
+    if not blames:
+        return _view(split, _shares(split, own, told), [], whole)
+    words = _gate_words(gate, smallest, split, found.critical, placebo)
+    return _view(split, _shares(split, own, told), [words], whole, smallest)
+
+
+def level_of(q: float | None, *sides: Side) -> float:
+    """The q-quantile (None: the mean) of sides that have requests, ms; the largest of them."""
+    return max(float(side.totals.mean()) if q is None else hd_quantile(side.totals, q) for side in sides)
+
+
+def least(split: Split, level: float) -> float:
+    """The smallest share that is large enough to be named, ms. Where shares cancel, what moved is the largest of them,
+    not what is left of it."""
+    moved = max(abs(split.change), float(np.abs(split.values).max(initial=0.0)))
+    return max(LEAST_OF_CHANGE * moved, LEAST_OF_LEVEL * level)
 
 
 def spread(split: Split, resampling: Resampling) -> Spread | str:
@@ -109,19 +123,28 @@ def _too_few(split: Split, resampling: Resampling) -> str:
     return "" if len(split.replicates) else "the method gives none"
 
 
-def _verdict(score: float, gate: float, own_sigmas: float | None, may_blame: bool) -> Verdict:
+def _own(own: Mapping[str, Own], name: str) -> Own:
+    return own.get(name, ("", None))
+
+
+def _verdict(score: float, passed: bool, matters: bool) -> Verdict:
     if score <= TWO_SIDED_95:
         return Verdict.NOISE
-    passed = score > gate and own_sigmas is not None and own_sigmas > OWN_SIGMAS
-    return Verdict.NAMED if passed and may_blame else Verdict.UNDECIDED
+    if not passed:
+        return Verdict.UNDECIDED
+    return Verdict.NAMED if matters else Verdict.SLIGHT
 
 
-def _gate_words(gate: float, names: int, by_chance: float, placebo: Placebo | None) -> str:
-    words = f"a name is blamed from {gate:.1f} sigma on"
+def _gate_words(gate: float, smallest: float, split: Split, by_chance: float, placebo: Placebo | None) -> str:
+    of = f"any of {len(split.names)} names passes" if len(split.names) > 1 else "it passes"
+    why = f"by chance {of} in {100 * FAMILY_WISE:g} % of comparisons"
     if placebo and placebo.critical > by_chance:
-        return f"{words}, which {placebo.pairs} pairs of your own windows without a deploy ask for"
-    of = f"any of {names} names passes" if names > 1 else "it passes"
-    return f"{words}: by chance {of} in {100 * FAMILY_WISE:g} % of comparisons"
+        why = f"{placebo.pairs} pairs of your own windows without a deploy ask for that"
+    of_level = f"{100 * LEAST_OF_LEVEL:g} % of {quantile_name(split.q)}"
+    return (
+        f"a name is blamed from {gate:.1f} sigma on ({why}) and from {digits(smallest)} ms on"
+        f" ({100 * LEAST_OF_CHANGE:g} % of what moved and {of_level}; past the gate and smaller is slight)"
+    )
 
 
 def _sigma(replicates: Floats) -> float:
@@ -129,10 +152,26 @@ def _sigma(replicates: Floats) -> float:
     return float(known.std(ddof=1)) if len(known) > 1 else 0.0
 
 
+_Judged = tuple[float | None, float | None, Verdict]
+"""The interval of a share, and what may be said of it."""
+
+
+def _shares(split: Split, own: Mapping[str, Own], told: Sequence[_Judged]) -> list[Share]:
+    return [
+        Share(name, value, low, high, *_own(own, name), verdict)
+        for name, value, (low, high, verdict) in zip(split.names, split.values.tolist(), told, strict=True)
+    ]
+
+
 def _view(
-    split: Split, shares: list[Share], notes: list[str], change: float | None, rest: float | None
+    split: Split,
+    shares: list[Share],
+    notes: list[str],
+    halves: tuple[float, float] | None = None,
+    smallest: float | None = None,
 ) -> View:
-    """change, rest: half the widths of the intervals of the change and of the residual, ms."""
+    """halves: half the widths of the intervals of the change and of the residual, ms."""
+    change, rest = halves or (None, None)
     return View(
         kind=split.kind,
         shares=shares,
@@ -144,7 +183,8 @@ def _view(
         residual_high=None if rest is None else split.residual + rest,
         provenance=split.provenance,
         method=split.method,
-        notes=notes,
+        notes=[*split.notes, *notes],
+        least=smallest,
     )
 
 

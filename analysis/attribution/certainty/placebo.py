@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analysis.attribution.certainty.gate import FAMILY_WISE, LOWEST_GATE, judge, spread
+from analysis.attribution.certainty.gate import FAMILY_WISE, LOWEST_GATE, judge, least, level_of, spread
 from analysis.attribution.certainty.inputs import own_changes
 from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Placebo, Refused, Resampling, Side, Split, Verdict
@@ -91,7 +91,8 @@ def binomial(hits: int, trials: int, level: float = 0.95) -> tuple[float, float]
 def _try(
     a: Side, b: Side, split: Splitting, rng: np.random.Generator, rounds: int
 ) -> tuple[bool, float] | None:
-    """Whether a name is blamed for the change from one window to the other, and the largest share in sigmas."""
+    """Whether a name is blamed for the change from one window to the other, and the largest share in sigmas of those
+    that are large enough to be: what is slight says nothing about the gate, however clear."""
     if not a.n or not b.n:
         return None
     drawn = resampling(a, b, rng, rounds, paired=False)
@@ -101,10 +102,11 @@ def _try(
     spreads = spread(found, drawn)
     if isinstance(spreads, str):
         return None
-    view = judge(found, own_changes(a, b, drawn), drawn)
-    return any(share.verdict == Verdict.NAMED for share in view.shares), float(
-        spreads.scores.max(initial=0.0)
-    )
+    height = level_of(found.q, a, b)
+    view = judge(found, own_changes(a, b, drawn), drawn, level=height)
+    matter = np.abs(found.values) >= least(found, height)
+    blamed = any(share.verdict == Verdict.NAMED for share in view.shares)
+    return blamed, float(spreads.scores[matter].max(initial=0.0))
 
 
 def _places(spans: Spans, length: float, distance: float) -> list[tuple[float, float]]:

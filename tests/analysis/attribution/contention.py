@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.attribution.model import Side
 from analysis.attribution.shapley import shapley
@@ -19,18 +20,19 @@ from cachemodel.layers import SERVING_LAYERS
 
 SEATS, BUDGET, BLOCK = 48, 1024, 16
 START = 1_800_000_000.0
+LATER = START + 86400
 SOURCES = ("device", "host", "evicted", "changed", "cold")
 JITTER, HICCUP, HICCUP_MS = 0.06, 1 / 3000, 25.0
 
 
 @dataclass(frozen=True)
 class World:
-    """rate: requests a second. hits: share of the requests whose prefix is found; lost: what the telemetry calls the
-    cause where it is not, and it would have been at 0.8. decode, prefill: factors on what a pass takes beside, or for,
-    prompt tokens; tier: ms a token loaded from the host. pool: tokens."""
+    """rate: requests a second. hits: share of the requests whose prefix is found, or of each the chance (n,); lost:
+    what the telemetry calls the cause where it is not, and it would have been at 0.8. decode, prefill: factors on what
+    a pass takes beside, or for, prompt tokens; tier: ms a token loaded from the host. pool: tokens."""
 
     rate: float = 9.0
-    hits: float = 0.8
+    hits: float | Floats = 0.8
     decode: float = 1.0
     prefill: float = 1.0
     tier: float = 0.004
@@ -88,8 +90,9 @@ class Draws:
         )
 
 
-def side(world: World, draws: Draws, name: str = "a") -> Side:
-    """What a telemetry of that traffic tells, by end-to-end time; ttft and e2e stand beside."""
+def side(world: World, draws: Draws, name: str = "a", begin: float = START) -> Side:
+    """What a telemetry of that traffic tells, by end-to-end time; ttft and e2e stand beside. begin: seconds; two sides
+    of one time would be arms of one server."""
     n = len(draws.gap)
     requests, missed = _requests(world, draws)
     _Server(world, np.random.default_rng(draws.passes)).serve(requests)
@@ -110,7 +113,7 @@ def side(world: World, draws: Draws, name: str = "a") -> Side:
     first = np.array([r.first - r.ready for r in requests])
     return Side(
         name=name,
-        arrival=START + arrival,
+        arrival=begin + arrival,
         totals=e2e,
         layers=tuple(layer.name for layer in SERVING_LAYERS),
         times=np.stack([times.get(layer.name, unknown) for layer in SERVING_LAYERS]),
@@ -121,8 +124,8 @@ def side(world: World, draws: Draws, name: str = "a") -> Side:
         template=np.zeros(n, np.int64),
         server=np.zeros(n, np.int64),
         servers=("contended",),
-        begin=START,
-        end=START + float(arrival[-1]),
+        begin=begin,
+        end=begin + float(arrival[-1]),
         beside={"ttft": waited + first, "e2e": e2e},
     )
 
@@ -140,6 +143,27 @@ def truth(a: World, b: World, draws: list[Draws], q: float, metric: str = "ttft"
         for bits in range(1 << len(causes))
     ]
     return dict(zip(causes, shapley(np.array(values).T).mean(axis=0).tolist(), strict=True))
+
+
+def arms(a: float, b: float, draws: Draws, of_b: NDArray[np.bool_]) -> tuple[Side, Side]:
+    """Two arms on one server at one time, whose shares of hits are a and b; of_b: which requests are B's (n,)."""
+    whole = side(replace(AS_WAS, hits=np.where(of_b, b, a)), draws)
+    return replace(whole.subset(~of_b), name="a"), replace(whole.subset(of_b), name="b")
+
+
+def truth_of_arms(
+    a: float, b: float, draws: list[Draws], of_b: NDArray[np.bool_], q: float, metric: str = "ttft"
+) -> dict[str, float]:
+    """The same of two arms: which requests are judged, what these find, and what the other arm's find."""
+
+    def value(judged_b: bool, found_b: bool, beside_a: bool, draw: Draws) -> float:
+        found, beside = (b if found_b else a), (a if beside_a else b)
+        both = arms(beside, found, draw, of_b) if judged_b else arms(found, beside, draw, of_b)
+        return float(hd_quantile(np.asarray(both[judged_b].time(metric)), q))
+
+    values = [[value(bool(s & 1), bool(s & 2), bool(s & 4), draw) for draw in draws] for s in range(8)]
+    names = ("workload", "changed", "other arm")
+    return dict(zip(names, shapley(np.array(values).T).mean(axis=0).tolist(), strict=True))
 
 
 def _mixed(a: World, b: World, causes: list[str], bits: int) -> World:

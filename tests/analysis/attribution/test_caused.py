@@ -12,10 +12,10 @@ from analysis.attribution.caused.told import Room, ToldSide
 from analysis.attribution.certainty.gate import judge
 from analysis.attribution.certainty.inputs import own_changes
 from analysis.attribution.certainty.resampling import resampling
-from analysis.attribution.model import Fidelity, Share, Side, Split, Verdict, View
+from analysis.attribution.model import Fidelity, Refused, Share, Side, Split, Verdict, View
 from analysis.report.metrics import METRICS
 from tests.analysis.attribution import contention
-from tests.analysis.attribution.contention import AS_WAS, CASES, SOURCES, Draws, World
+from tests.analysis.attribution.contention import AS_WAS, CASES, LATER, SOURCES, Draws, World
 
 pytestmark = pytest.mark.slow
 SHARE = 0.8
@@ -58,9 +58,8 @@ def judged(a: Side, b: Side, worlds: tuple[World, World], q: float | None, metri
 def the_same_traffic(worlds: tuple[World, World], seed: int, n: int = N) -> tuple[Side, Side]:
     """Of both worlds; the server's own noise is another one in the second."""
     draws = Draws.of(n, seed)
-    return contention.side(worlds[0], draws), contention.side(
-        worlds[1], replace(draws, passes=seed + 999), "b"
-    )
+    again = replace(draws, passes=seed + 999)
+    return contention.side(worlds[0], draws), contention.side(worlds[1], again, "b", LATER)
 
 
 @pytest.mark.parametrize("cause", CASES)
@@ -113,11 +112,49 @@ def test_where_causes_are_not_known_it_is_hits() -> None:
 def test_nothing_changed_names_nobody() -> None:
     """Another hour of the same."""
     worlds = AS_WAS, AS_WAS
-    a, b = (contention.side(AS_WAS, Draws.of(N, seed), name) for seed, name in ((5, "a"), (6, "b")))
+    a = contention.side(AS_WAS, Draws.of(N, 5))
+    b = contention.side(AS_WAS, Draws.of(N, 6), "b", LATER)
     found = judged(a, b, worlds, 0.5)
     assert not found.view.refused
     assert not found.named, str(found)
     assert all(abs(found[name].value) < 1.0 for name in ("prefill speed", "decode speed", "tier speed"))
+
+
+@pytest.mark.parametrize(("metric", "q"), [("ttft", 0.95), ("e2e", 0.5)])
+def test_two_arms_of_one_server_are_replayed_together(metric: str, q: float) -> None:
+    """B's hits are taken away: every cause's truth is inside, though A waits for what B computes, too."""
+    draws, of_b = Draws.of(2 * N, 7), np.random.default_rng(7).random(2 * N) < 0.5
+    a, b = contention.arms(0.8, 0.4, draws, of_b)
+    found = judged(a, b, (AS_WAS, AS_WAS), q, metric)
+    truth = contention.truth_of_arms(0.8, 0.4, [draws], of_b, q, metric)
+    print(f"\n{truth}\n{found}")
+    for cause, value in truth.items():
+        low, high = found[cause].low, found[cause].high
+        assert low is not None
+        assert high is not None
+        assert low <= value <= high, f"{cause}: {value} of {found}"
+    assert found.named == ["changed"], str(found)
+    assert not {"prefill speed", "decode speed", "capacity"} & {share.name for share in found.view.shares}
+
+
+def test_arms_that_do_not_differ_name_nobody() -> None:
+    draws, of_b = Draws.of(2 * N, 8), np.random.default_rng(8).random(2 * N) < 0.3
+    found = judged(*contention.arms(0.6, 0.6, draws, of_b), (AS_WAS, AS_WAS), 0.5)
+    assert not found.view.refused
+    assert not found.named, str(found)
+
+
+def test_half_of_a_server_has_no_twin() -> None:
+    """Arms of which one is not asked about are load that a replay would lack."""
+    draws, of_b = Draws.of(N, 9), np.arange(N) % 3
+    whole = contention.side(AS_WAS, draws)
+    arms = [replace(whole.subset(of_b == at), name=name) for at, name in ((0, "a"), (1, "b"))]
+    said = replace(contention.told(AS_WAS), requests=N)
+    known = ToldSide({"contended": said}, {})
+    drawn = resampling(arms[0], arms[1], np.random.default_rng(0))
+    found, _, _ = caused(arms[0], arms[1], 0.5, METRICS["e2e"], (known, known), drawn)
+    assert isinstance(found, Refused)
+    assert "a replay would lack the load of the others" in found.reason
 
 
 def without_causes(side: Side) -> Side:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.attribution.caused.borrowed import Strata, borrowed, strata
-from analysis.attribution.caused.causes import CAPACITY, OTHER, WORKLOAD, Half, Pair
+from analysis.attribution.caused.causes import CAPACITY, OTHER, OTHER_ARM, WORKLOAD, Half, Pair
 from analysis.attribution.caused.split import caused
 from analysis.attribution.caused.step_laws import apart, laws
 from analysis.attribution.caused.sticks import OF_TIERS, sticks
@@ -80,6 +81,21 @@ def test_all_as_it_was_is_what_it_was_and_all_as_it_is_what_it_is() -> None:
         assert not beyond.any()
 
 
+def test_arms_are_each_others_load() -> None:
+    """As it was, A's with B's beside them; as it is, the other way round; the neighbours' hits by themselves."""
+    pair = Pair(half(HITS), half(LOST), arms=True)
+    assert pair.names == (WORKLOAD, "cold", "changed", "evicted", OTHER, OTHER_ARM)
+    for inside, of, beside in (((), pair.a, pair.b), (pair.names, pair.b, pair.a)):
+        (work, _, _), beyond = pair.case(inside)
+        assert len(beyond) == of.side.n
+        for name in ("arrival", "prompt", "computed", "host"):
+            parts = [getattr(of.workload, name), getattr(beside.workload, name)]
+            np.testing.assert_allclose(getattr(work, name), np.concatenate(parts), err_msg=name)
+    (work, _, _), _ = pair.case({OTHER_ARM})
+    np.testing.assert_allclose(work.computed[: HITS.n], pair.a.workload.computed)
+    assert work.computed[HITS.n :].sum() < 0.5 * pair.b.workload.computed.sum()
+
+
 @pytest.mark.parametrize("base", [HITS, LOST])
 def test_a_cause_moves_its_own_share_of_the_tokens_and_no_other(base: Side) -> None:
     """With `changed` as on the other side, computed tokens are as many a prompt token as there, about."""
@@ -146,6 +162,57 @@ def test_misses_that_came_in_a_burst_come_in_a_burst() -> None:
     alike = Strata(np.zeros(200, np.int64), np.zeros(100, np.int64))
     lent = borrowed(never, burst, alike, np.ones(200), np.ones(100))
     np.testing.assert_array_equal(np.flatnonzero(lent), np.arange(100, 120))
+
+
+def lent_over_true(prefix: Callable[[Floats], Floats], seeds: int = 40, n: int = 1100) -> list[float]:
+    """80 % of A's prompts find their prefix, 50 % of B's: with the other's hits, tokens computed of A and of B, and
+    their squares, over what they should be."""
+    ratios = []
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        prompts = [np.clip(np.exp(rng.normal(7.1, 0.6, n)), 80, 6000).round() for _ in range(2)]
+        luck = [rng.random(n) for _ in range(2)]
+
+        def computed(
+            of: int, hits: float, prompts: list[Floats] = prompts, luck: list[Floats] = luck
+        ) -> Floats:
+            return 1 - np.where(luck[of] < hits, prefix(prompts[of]), 0.0) / prompts[of]
+
+        a, b = (replace(side(n, seed, {}), prompt=prompt) for prompt in prompts)
+        alike, every = strata(a, b), np.ones(n)
+        lent = (
+            borrowed(computed(0, 0.8), computed(1, 0.5), alike, every, every),
+            borrowed(computed(1, 0.5), computed(0, 0.8), alike.reversed(), every, every),
+        )
+        true = computed(0, 0.5), computed(1, 0.8)
+        ratios.append(
+            [
+                float(((lent[of] * prompts[of]) ** power).sum() / ((true[of] * prompts[of]) ** power).sum())
+                for of in (0, 1)
+                for power in (1, 2)
+            ]
+        )
+    return list(np.mean(ratios, axis=0))
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [lambda p: np.floor(0.85 * (p - 1) / 16) * 16, lambda p: np.minimum(1000.0, np.floor((p - 1) / 16) * 16)],
+    ids=["a share", "a system prompt"],
+)
+def test_hits_are_lost_by_long_and_short_prompts_alike(prefix: Callable[[Floats], Floats]) -> None:
+    """The share of a prompt that is found hangs on its length, by parts of a block or by all of the prefix: who has the
+    worst of it in a stratum must not be the shortest, or the longest, in it."""
+    assert lent_over_true(prefix) == pytest.approx([1.0] * 4, abs=0.025)
+
+
+def test_what_few_have_is_lent_as_often_where_few_borrow() -> None:
+    """A fifth of the other side's loads; in each stratum one request of this side could load at all."""
+    rng = np.random.default_rng(1)
+    number = np.repeat(np.arange(200), 10)
+    reached, loads = np.where(np.arange(2000) % 10 == 3, 1.0, 0.0), (rng.random(2000) < 0.2).astype(float)
+    lent = borrowed(np.zeros(2000), loads, Strata(number, number), reached, np.ones(2000))
+    assert lent[reached > 0].mean() == pytest.approx(loads.mean(), abs=0.03)
 
 
 def fit(law: Law, error: float) -> Fit:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.attribution.certainty.gate import LOWEST_GATE, judge
+from analysis.attribution.certainty.gate import LOWEST_GATE, judge, level_of
 from analysis.attribution.certainty.inputs import own_changes
 from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.model import Placebo, Refused, Resampling, Side, Split, Verdict
@@ -49,6 +49,60 @@ def verdicts(*values: float, **more: object) -> list[Verdict]:
 def test_past_the_gate_is_named_within_chance_is_noise_between_is_undecided() -> None:
     assert verdicts(5.0, 1.0) == [Verdict.NAMED, Verdict.NOISE]
     assert verdicts(2.4, -5.0) == [Verdict.UNDECIDED, Verdict.NAMED]
+
+
+def test_what_is_clear_and_does_not_matter_is_slight() -> None:
+    """1 ms of 500: told from chance by 10 sigma, and nothing that anybody would act on."""
+    view = judge(split([500.0, 1.0], sigma=0.1), MOVED, drawn())
+    assert [share.verdict for share in view.shares] == [Verdict.NAMED, Verdict.SLIGHT]
+    assert view.least == pytest.approx(0.05 * 501.5)
+    assert (
+        "from 25.1 ms on (5 % of what moved and 1 % of P95; past the gate and smaller is slight)"
+        in view.notes[-1]
+    )
+    at = 0.05 * (500 + 26 + 0.5)
+    for value, verdict in ((at * 0.98, Verdict.SLIGHT), (26.5, Verdict.NAMED)):
+        found = judge(split([500.0, value], sigma=0.1), MOVED, drawn())
+        assert found.shares[1].verdict is verdict
+
+
+def test_shares_that_cancel_are_measured_by_what_moved_not_by_what_is_left() -> None:
+    view = judge(split([300.0, -297.0], sigma=0.1), MOVED, drawn())
+    assert [share.verdict for share in view.shares] == [Verdict.NAMED, Verdict.NAMED]
+    assert view.least == pytest.approx(0.05 * 300)
+
+
+def test_a_change_of_next_to_nothing_of_the_level_blames_nobody() -> None:
+    for level, verdict in ((900.0, Verdict.SLIGHT), (400.0, Verdict.NAMED)):
+        view = judge(split([5.0], sigma=0.1), MOVED, drawn(), level=level)
+        assert view.shares[0].verdict is verdict
+        assert view.least == pytest.approx(max(0.05 * 5.5, 0.01 * level))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_neither_the_unit_of_time_nor_the_order_decides(scale: float) -> None:
+    of_change, of_level = split([500.0, 30.0], sigma=2.0), split([500.0, 6.0], sigma=0.1)
+    for one in (of_change, of_level):
+        told, other, turned = (
+            [share.verdict for share in judge(same, MOVED, drawn(), level=level).shares]
+            for same, level in ((one, 700.0), (scaled(one, scale), 700.0 * scale), (reordered(one), 700.0))
+        )
+        assert told == other == turned[::-1]
+
+
+def scaled(one: Split, by: float) -> Split:
+    names = ("values", "replicates", "change", "change_replicates", "residual", "residual_replicates")
+    return replace(one, **{name: by * getattr(one, name) for name in names})
+
+
+def reordered(one: Split) -> Split:
+    return replace(one, names=one.names[::-1], values=one.values[::-1], replicates=one.replicates[:, ::-1])
+
+
+def test_the_level_is_the_larger_of_both_sides() -> None:
+    a, b, _ = sides(decode=40.0)
+    assert level_of(None, a, b) == max(a.totals.mean(), b.totals.mean())
+    assert level_of(0.95, a) == pytest.approx(np.quantile(a.totals, 0.95), rel=0.02)
 
 
 def test_what_did_not_change_itself_is_not_blamed() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from analysis.attribution.certainty.gate import LOWEST_GATE
 from analysis.attribution.certainty.placebo import A_PAIR, binomial, placebo
 from analysis.attribution.model import Placebo, Refused, Resampling, Side, Split
 from tests.analysis.attribution.loads import by_layer, under_load
@@ -70,6 +73,24 @@ def test_a_fleet_that_jumps_by_itself_raises_the_gate(day: Side) -> None:
     found = placebo(restless, HOUR, by_mean, np.random.default_rng(2))
     assert found.blamed >= 6
     assert found.critical > 4
+
+
+@pytest.mark.parametrize(("share", "raised"), [(0.002, False), (0.05, True)])
+def test_what_is_clear_in_every_window_raises_the_gate_only_where_it_matters(
+    day: Side, share: float, raised: bool
+) -> None:
+    """No two windows are the same: with requests enough any of them differ clearly, by next to nothing."""
+
+    def clear(a: Side, b: Side, drawn: Resampling) -> Split:
+        found = by_mean(a, b, drawn)
+        values = np.full(len(found.names), share * a.totals.mean())
+        noise = np.random.default_rng(0).standard_normal(found.replicates.shape)
+        tight = values + 1e-3 * values * noise
+        return replace(found, values=values, replicates=tight, change=float(values.sum()))
+
+    found = placebo(day, HOUR, clear, np.random.default_rng(5))
+    assert found.pairs == 12
+    assert (found.critical > LOWEST_GATE) == raised
 
 
 def test_short_history_says_what_is_missing(day: Side) -> None:

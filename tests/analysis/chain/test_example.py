@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from hitmap.cli import cli
 from hitmap.demo.stage import Stage, stage
+from store.client import connect
 from tests.conftest import Database
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "examples" / "cdn"
@@ -88,6 +89,39 @@ def test_the_page_opens_without_network(ground: Stage, tmp_path: Path) -> None:
     text = page.read_text()
     assert "time to the last byte" in text
     assert 'src="http' not in text
+
+
+def test_its_layers_have_the_colours_of_the_file(
+    ground: Stage, found: dict[str, Any], tmp_path: Path
+) -> None:
+    colours = {line["layer"]: line["colour"] for line in found["layers"]}
+    assert {name: colours[name] for name in ("cdn", "edge", "origin")} == {
+        "cdn": "#56B4E9", "edge": "#009E73", "origin": "#D55E00"}  # fmt: skip
+    page = tmp_path / "cdn.html"
+    assert report(ground, "--fast", "-o", str(page)).exit_code == 0
+    drawn = page.read_text().partition("</head>")[2]
+    assert all(f'"color":"{colour}"' in drawn for colour in colours.values())
+
+
+def test_what_is_kept_says_what_was_asked(ground: Stage) -> None:
+    done = report(ground, "--fast", "--save", "--quantile", "0.95", "--metric", "e2e")
+    assert done.exit_code == 0, done.output
+    with connect(ground.dsn) as client:
+        rows = client.query("SELECT name, subject, inputs FROM findings WHERE origin = 'report'").result_rows
+    told = json.loads(rows[0][2])
+    assert (told["metric"], told["quantile"], told["a"]) == ("delivery", 0.95, "release=v1")
+    assert told["layers"] == str(FOLDER / "layers.yaml")
+    assert {("report.shows", name) for name in CHANGE} <= {(name, subject) for name, subject, _ in rows}
+
+
+def test_a_layer_of_the_chain_has_a_budget(ground: Stage) -> None:
+    sets = ("--a", "release=v1", "--b", "release=v2", "--quantile", "mean", "--fast", "--json")
+    layers = ("--layers", str(FOLDER / "layers.yaml"))
+    command = ["gate", "--store", ground.dsn, *layers, *sets, "--budget", "edge=20ms", "--budget", "cdn=90ms"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 1, done.output
+    told = {line["name"]: line["outcome"] for line in json.loads(done.stdout)["lines"]}
+    assert told == {"edge": "exceeded", "cdn": "within"}
 
 
 def test_a_deployment_takes_no_layers(ground: Stage) -> None:
