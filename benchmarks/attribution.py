@@ -6,9 +6,8 @@
 
 Traffic and truth are those of tests/analysis/attribution/generators.py. The error of a seed is the largest over its
 shares. DoWhy (gcm.distribution_change, 20,000 samples) runs in a Python that has it, since it pins an older numpy; its
-"total" node counts as a share, whose truth is 0. It tests each mechanism first and gives those that do not differ
-significantly nothing; hitmap gives what the two samples differ by, with its interval. So errors are told of the shares
-that did change, and of all.
+"total" node counts as a share, whose truth is 0. Both test each mechanism first and do not swap those that do not
+differ significantly. Errors are told of the shares that did change, and of all.
 """
 
 from __future__ import annotations
@@ -25,7 +24,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from analysis.attribution.certainty.placebo import binomial
 from analysis.attribution.model import Side, Split
 from analysis.attribution.shows.split import shows
 from tests.analysis.attribution.generators import AS_WAS, CASES, LAYERS, resampled, side, truth
@@ -49,8 +50,10 @@ def accuracy(seeds: int, n: int) -> None:
         f"P{Q * 100:.0f} of {n:,} + {n:,} requests, {seeds} seeds, 200 rounds; errors of a seed: its worst share, ms"
     )
     print(
-        f"{'case':22}{'true':>8}{'mean':>7}{'max':>7}{'covered':>9}{'unchanged: worst bias':>24}{'residual':>10}"
+        f"{'case':22}{'true':>8}{'changed':>9}{'all':>7}{'max':>7}{'covered':>9}{'changed':>9}"
+        f"{'unchanged: worst bias':>24}{'residual':>10}"
     )
+    covered: list[NDArray[np.bool_]] = []
     for case in CASES:
         true = known(case)
         errors, inside, residuals = [], [], []
@@ -63,15 +66,25 @@ def accuracy(seeds: int, n: int) -> None:
             errors.append(split.values - shares)
             inside.append((low <= shares) & (shares <= high))
             residuals.append(split.residual)
+        covered += inside
         worst, bias = np.abs(errors).max(axis=1), np.mean(errors, axis=0)
+        changed = np.abs(errors)[:, shares != 0].max(axis=1, initial=0.0)
         still = [i for i, name in enumerate(split.names) if not true[name]]
         at = max(still, key=lambda i: abs(bias[i]))
         error = np.std(errors, axis=0)[at] / math.sqrt(seeds)
         print(
-            f"{case:22}{sum(true.values()):8.1f}{worst.mean():7.2f}{worst.max():7.2f}{np.mean(inside):9.1%}"
+            f"{case:22}{sum(true.values()):8.1f}{changed.mean():9.2f}{worst.mean():7.2f}{worst.max():7.2f}"
+            f"{np.mean(inside):9.1%}{_rate(np.array(inside)[:, shares != 0])}"
             f"{split.names[at]:>10} {bias[at]:+.2f} +- {error:.2f}{np.mean(residuals):+10.2f}",
             flush=True,
         )
+    found, of = int(np.sum(covered)), np.size(covered)
+    low, high = binomial(found, of)
+    print(f"covered in all: {found:,} of {of:,} intervals, {found / of:.1%} ({low:.1%} to {high:.1%})")
+
+
+def _rate(inside: NDArray[np.bool_]) -> str:
+    return f"{inside.mean():9.1%}" if inside.size else f"{'':9}"
 
 
 def speed(n: int) -> None:

@@ -206,7 +206,7 @@ class Scheduler:
                 timeline.note(lost=sequence.table.lost)
                 self._look(sequence)
             elif tier is Tier.HOST:
-                sequence.suffer(self._faults, fired)
+                sequence.owed = fired
             else:  # the disk is not the device: this one waits alone
                 sequence.mark(fired, int(fired.delay_s * 1e9))
                 sequence.wake_ns = now_ns() + int(fired.delay_s * 1e9)
@@ -219,6 +219,9 @@ class Scheduler:
                 break
             if sequence.wake_ns > now_ns():
                 continue
+            if sequence.owed:  # a slow host is slow when its blocks are moved, and everybody waits for that
+                sequence.suffer(self._faults, sequence.owed)
+                sequence.owed = None
             loaded = self._cache.load(sequence.table, left)
             blocks = sum(loaded.blocks.values())
             left -= blocks
@@ -240,7 +243,7 @@ class Scheduler:
         last = max((*self.running[-1:], *self.loading[-1:]), key=_order)
         (self.running if last.state is State.RUNNING else self.loading).remove(last)
         last.stop_decoding()
-        last.state, last.computed, last.wake_ns = State.WAITING, 0, 0
+        last.state, last.computed, last.wake_ns, last.owed = State.WAITING, 0, 0, None
         last.request.preemptions += 1
         last.request.timeline.enter("queue", now_ns(), preempted=True)
         self.waiting.appendleft(last)

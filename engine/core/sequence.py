@@ -30,8 +30,9 @@ class Sequence:
     order: of arrival. tokens: prompt and output. hits: tokens that its lookup found, by tier, each tier's part of the
     prefix behind the one before. held: its blocks, while it has some. computed: leading tokens whose KV is there.
     furthest: leading tokens whose KV was there once: what is computed below it is computed again. decoding: it has KV
-    of all but its last token, so a step gives it the next. wake_ns: a fault keeps it back until then. held_steps: steps
-    since its last chunk that had no room for it. steps, batch: of its decode interval; sizes of their batches together.
+    of all but its last token, so a step gives it the next. wake_ns: a fault keeps it back until then. owed: a fault of
+    the host that its load has yet to wait out. held_steps: steps since its last chunk that had no room for it. steps,
+    batch: of its decode interval; sizes of their batches together.
     """
 
     request: Request
@@ -45,6 +46,7 @@ class Sequence:
     furthest: int = 0
     decoding: bool = False
     wake_ns: int = 0
+    owed: Fired | None = None
     held_steps: int = 0
     steps: int = 0
     batch: int = 0

@@ -40,7 +40,7 @@ from store.client import connect
 
 SERVER = "attributed"
 ANY = "tcp://127.0.0.1:*"
-SLOW_DEVICE = ("layer=prefill,delay_ms=6", "layer=decode,delay_ms=6", "layer=host,delay_ms=10")
+SLOW_DEVICE = ("layer=prefill,delay_ms=12", "layer=decode,delay_ms=12", "layer=host,delay_ms=20")
 OPTIONS = (
     "--max-num-batched-tokens",
     "64",
@@ -51,7 +51,7 @@ OPTIONS = (
     "--max-model-len",
     "1024",
 )
-SECONDS = 18.0
+SECONDS = 45.0
 TEMPLATES, SYSTEM_TOKENS, CLOCK_TOKENS = 12, 256, 8
 ASK_TOKENS, ANSWER_TOKENS = (64, 160), (6, 20)
 

@@ -26,7 +26,7 @@ def perturb(on: Watched, *options: str) -> Result:
 @contextmanager
 def loaded(on: Watched) -> Iterator[None]:
     stopping = threading.Event()
-    load = threading.Thread(target=send, args=(Phase("load", 7.0, seconds=120), on, stopping))
+    load = threading.Thread(target=send, args=(Phase("load", 3.5, seconds=240), on, stopping))
     load.start()
     try:
         yield
@@ -45,7 +45,7 @@ def test_delays_are_measured_and_taken_back(tmp_path: Path) -> None:
         assert "too few requests came in turns without a delay: none" in few
         with loaded(on):
             asked = ("--server", SERVER, "--delay", "20", "--layer", "queue", "--layer", "decode")
-            result = perturb(on, *asked, "--seconds", "8", "--quantile", "mean", "--json")
+            result = perturb(on, *asked, "--seconds", "16", "--quantile", "mean", "--json")
         left = [fault.spec for fault in ask("GET", on.url, None)]
     assert result.exit_code == 0, str(result.exception)
     assert left == list(SLOW_DEVICE)

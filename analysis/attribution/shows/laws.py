@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.attribution.layers import Mask
 from analysis.attribution.model import Ints
-from analysis.attribution.shows.strata import Line, edges, fit
+from analysis.attribution.shows.strata import LOADS, Line, edges, fit
 from analysis.quantiles import Floats
 
 _LEAST = 0.2  # of the mean spread: what a spread is at least, where a line says less
@@ -22,6 +22,7 @@ _CHANCE = (
     1.358  # of Kolmogorov and Smirnov: two samples of one distribution are further apart in 5 % of cases
 )
 _LENGTHS = 5
+_MOST = 0.9
 
 Told = tuple[Floats, Floats, Ints]
 """Terms (d, n), values (n,) and groups (n,) of some requests of one side."""
@@ -73,12 +74,12 @@ def common_law(a: Told, b: Told, groups: int) -> Law:
 
 @dataclass(frozen=True)
 class Score:
-    """Strata of requests by what a law expects of them. gate: a term; requests without it are in a stratum of their
-    own, the first. number: of each stratum; those with one number are one."""
+    """Strata of requests by what a law expects of them. gate: terms; requests with none of them are in a stratum of
+    their own, the first. number: of each stratum; those with one number are one."""
 
     law: Law
     edges: Floats
-    gate: int | None
+    gate: tuple[int, ...]
     number: Ints
 
     @property
@@ -93,17 +94,35 @@ class Score:
     def fine(self, terms: Floats, group: Ints) -> Ints:
         """Before any are one."""
         stratum = np.searchsorted(self.edges, self.law.line(terms, group), side="right")
-        return stratum if self.gate is None else np.where(terms[self.gate] > 0, stratum + 1, 0)
+        return np.where(_through(terms, self.gate), stratum + 1, 0) if self.gate else stratum
 
 
-def score(a: Told, b: Told, groups: int, gate: int | None = None) -> Score:
+def score(a: Told, b: Told, groups: int, gate: tuple[int, ...] = ()) -> Score:
     """Strata that both sides have."""
-    if gate is not None:
-        a, b = _where(a, a[0][gate] > 0), _where(b, b[0][gate] > 0)
+    if gate:
+        a, b = (_where(told, _through(told[0], gate)) for told in (a, b))
     expected = common_law(a, b, groups)
     of_a, of_b = (expected.line(terms, group) for terms, _, group in (a, b))
     cuts = edges(of_a, of_b) if len(of_a) and len(of_b) else np.empty(0)
-    return Score(expected, cuts, gate, np.arange(len(cuts) + 1 + (gate is not None)))
+    return Score(expected, cuts, gate, np.arange(len(cuts) + 1 + bool(gate)))
+
+
+def gate(a: Floats, b: Floats, passed_a: Mask, passed_b: Mask) -> tuple[int, ...]:
+    """The loads without any of which a request does not pass a layer, by the terms (d, n) of both sides and who passed
+    it (n,): a tier's own, or in a chain of caches what this layer or one behind it answered. None where others pass it,
+    too."""
+    terms, passed = np.concatenate([a, b], axis=1), np.concatenate([passed_a, passed_b])
+    leading = tuple(
+        row
+        for row in range(LOADS, len(terms))
+        if (terms[row] > 0).any() and passed[terms[row] > 0].mean() > _MOST
+    )
+    without = ~_through(terms, leading)
+    return leading if leading and without.any() and passed[without].mean() < 1 - _MOST else ()
+
+
+def _through(terms: Floats, gate: tuple[int, ...]) -> Mask:
+    return np.asarray((terms[list(gate)] > 0).any(axis=0))
 
 
 def _where(told: Told, rows: Mask) -> Told:

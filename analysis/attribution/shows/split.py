@@ -2,19 +2,24 @@
 
 Mechanisms: the workload (template, server, lengths), each source that prompt tokens come from, each layer's time given
 both. The quantile with any of them as in B and the rest as in A is estimated twice, from A's requests and from B's
-(swap.py); the shares are Shapley's over the mean of both. What dependence between layers and thin strata leave over is
-the residual. Model-free and cheap, but blind to one thing: where one device serves all, a lost hit makes everybody
-wait, and that shows in the layers of the others.
+(swap.py); the shares are Shapley's over the mean of both. A mechanism that the sides cannot be told apart by
+(alike.py), and whose share alone is within its noise, is not swapped: its share is 0, with an interval as wide as what
+it would have been and its noise. What such mechanisms, dependence between layers and thin strata leave over is the
+residual. Model-free and cheap, but blind to one thing: where one device serves all, a lost hit makes everybody wait,
+and that shows in the layers of the others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.attribution.certainty.gate import LOWEST_GATE
+from analysis.attribution.certainty.student import ratio, sigmas
 from analysis.attribution.change import refusal, split
 from analysis.attribution.model import Refused, Resampling, Side, Split
 from analysis.attribution.shapley import exact as all_subsets
@@ -31,59 +36,94 @@ WORKLOAD, HITS = "workload", "hits"
 def shows(
     a: Side, b: Side, q: float | None, resampling: Resampling, *, exact: bool = False
 ) -> Split | Refused:
-    """The change of the q-quantile (None: the mean) split over the mechanisms, ms. exact: by all subsets of them,
-    without screening. Raises ValueError where these are too many."""
+    """The change of the q-quantile (None: the mean) split over the mechanisms, ms. exact: by all subsets of
+    those that differ, without screening. Raises ValueError where these are too many."""
     reason = refusal(a, b)
     if reason:
         return Refused("shows", reason)
     common, of_a, of_b = learn(a, b, resampling)
     mechanisms = _mechanisms(common, a, b)
-    mixture = _Mixture(mechanisms, Swap(common, of_a, of_b, q), Swap(common, of_b, of_a, q))
-    m = len(mechanisms)
-    shares, kept = (all_subsets(mixture.play, m), range(m)) if exact else screened(mixture.play, m)
-    return split(
+    names = tuple(mechanism.name for mechanism in mechanisms)
+    swaps = Swap(common, of_a, of_b, q), Swap(common, of_b, of_a, q)
+    found = {i: _still(one, *swaps, resampling) for i, one in enumerate(mechanisms) if not one.apart}
+    still = {i: alone for i, alone in found.items() if alone is not None}
+    players = [i for i in range(len(mechanisms)) if i not in still]
+    play, m = _Mixture([mechanisms[i] for i in players], *swaps).play, len(players)
+    played, kept = (all_subsets(play, m), range(m)) if exact else screened(play, m)
+    shares = np.zeros((len(played), len(mechanisms)))
+    shares[:, players] = played
+    result = split(
         a, b, q, resampling,
         kind="shows",
-        names=tuple(mechanism.name for mechanism in mechanisms),
+        names=names,
         shares=shares,
         provenance="derived",
-        method=_method([mechanisms[i].name for i in kept], m),
+        method=_method([names[players[i]] for i in kept], m, [names[i] for i in still]),
         notes=caveats(a, b, common, of_a, of_b),
     )  # fmt: skip
+    for i, alone in still.items():
+        result.replicates[:, i] = alone
+    return result
 
 
-def _method(kept: list[str], m: int) -> str:
+def _still(mechanism: _Mechanism, from_a: Swap, from_b: Swap, resampling: Resampling) -> Floats | None:
+    """Replicates (r,) of a share of 0, of a mechanism that does not differ; None where its share says that it does.
+
+    They vary by the noise of the share that it has alone, and by that share: so the interval about 0 holds what the
+    interval about the share would.
+    """
+    values = _Mixture([mechanism], from_a, from_b).play((0, 1))
+    share = values[1] - values[0]
+    noise = share[1:] - share[1:].mean()
+    sigma = float(noise.std())
+    of_noise = sigmas(ratio(share[:1], np.array([resampling.widen * sigma])), resampling.degrees)
+    if of_noise[0] > LOWEST_GATE:  # from where on it could be blamed
+        return None
+    return np.asarray(noise * math.hypot(1.0, share[0] / sigma) if sigma else noise)
+
+
+def _method(kept: list[str], players: int, still: list[str]) -> str:
     words = "mechanisms swapped between the sides, their shares by Shapley"
-    if len(kept) == m:
-        return f"{words} over all subsets"
+    if len(kept) == players:
+        words += " over all subsets"
+    elif kept:
+        words += f" over all subsets of {', '.join(kept)}, the others one by one"
+    else:
+        words += ", one by one"
+    if not still:
+        return words
     return (
-        f"{words} over all subsets of {', '.join(kept)}, the others one by one"
-        if kept
-        else f"{words}, one by one"
+        f"{words}; {', '.join(still)}: no more different than in two samples of the same traffic, so taken as unchanged"
+        " (what such samples differ by is in the residual)"
     )
 
 
 @dataclass(frozen=True)
 class _Mechanism:
-    """A name, and what it swaps: the workload, or a source or a layer by index."""
+    """A name, whether the sides can be told apart by it, and what it swaps: the workload, or a source or a layer by
+    index."""
 
     name: str
+    apart: bool
     workload: bool = False
     source: int | None = None
     layer: int | None = None
 
 
 def _mechanisms(common: Common, a: Side, b: Side) -> list[_Mechanism]:
-    found = [_Mechanism(WORKLOAD, workload=True)]
+    apart = common.apart
+    found = [_Mechanism(WORKLOAD, apart.workload, workload=True)]
     for i, name in enumerate(a.sources):
         if i != common.sources.home and any(np.nan_to_num(side.tokens[i]).any() for side in (a, b)):
             said = HITS if name == TokenSource.COMPUTED else name
-            found.append(_Mechanism(f"{said} tokens" if said in common.layers else said, source=i))
-    return found + [_Mechanism(name, layer=i) for i, name in enumerate(common.layers)]
+            name = f"{said} tokens" if said in common.layers else said
+            found.append(_Mechanism(name, apart.sources[i], source=i))
+    return found + [_Mechanism(name, apart.layers[i], layer=i) for i, name in enumerate(common.layers)]
 
 
 class _Mixture:
-    """The quantile with some mechanisms as in B, the rest as in A."""
+    """The quantile with some of the mechanisms as in B, the rest of them as in A, and those that are not among them as
+    on the side whose requests they are."""
 
     def __init__(self, mechanisms: list[_Mechanism], from_a: Swap, from_b: Swap) -> None:
         self.mechanisms, self.from_a, self.from_b = mechanisms, from_a, from_b

@@ -6,11 +6,13 @@ groups with the rest of the requests.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow
 
+from analysis.attribution.layers import Mask
 from analysis.attribution.model import Ints, Side
 from analysis.quantiles import Floats
 from cachemodel.layers import TokenSource
@@ -20,8 +22,10 @@ GROUPS = 32
 REST = 0
 _EIGHTHS = 8
 _GIANTS = 5
-_LOADS = 4  # terms before the loads
+LOADS = 4
+"""Terms before the loads."""
 _RIDGE = 1e-12
+_NOTHING = 1e-12  # of a prompt
 SERVED = tuple(str(source) for source in TokenSource if source != TokenSource.COMPUTED)
 
 
@@ -66,11 +70,12 @@ def _numbered(values: Ints) -> Ints:
 
 
 def _closed(a: Ints, b: Ints, count: int, alone: tuple[float, float]) -> Groups:
-    """No group that one side alone has: a rest that is empty on one side takes the smallest group in."""
+    """No group that one side alone has, or nearly: a rest that is thin on one side takes the smallest groups in."""
     sizes = np.stack([np.bincount(g, minlength=count) for g in (a, b)])
-    if count > 1 and sizes[:, REST].min() == 0 and sizes[:, REST].max() > 0:
+    while count > 1 and sizes[:, REST].min() < THICK and sizes[:, REST].max() > 0:
         a, b = (np.where(g == count - 1, REST, g) for g in (a, b))
         count -= 1
+        sizes[:, REST] += sizes[:, count]
     return Groups(a, b, count, alone)
 
 
@@ -132,6 +137,23 @@ def _filled(values: Floats, other: Floats) -> Floats:
     return np.where(known, values, np.median(both) if len(both) else 0.0)
 
 
+def parts(shares: Floats, home: int) -> tuple[Floats, Floats]:
+    """Shares (s, n) of prompts as a stick that breaks from the last source on: the part that each takes of what those
+    before it left, 0 of nothing, and what they left; `home` has what is left in the end. (s, n) each."""
+    taken, left = np.zeros_like(shares), np.zeros_like(shares)
+    rest = np.ones(shares.shape[1])
+    for i in breaking(len(shares), home):
+        left[i] = np.where(rest > _NOTHING, rest, 0.0)
+        np.divide(shares[i], rest, out=taken[i], where=rest > _NOTHING)
+        rest = rest - shares[i]
+    return taken, left
+
+
+def breaking(sources: int, home: int) -> list[int]:
+    """The order in which sources take their parts."""
+    return [i for i in reversed(range(sources)) if i != home]
+
+
 @dataclass(frozen=True)
 class Sources:
     """Which of the sources serve at no cost of their own, load, and are computed; home: the one that takes what the
@@ -140,11 +162,6 @@ class Sources:
     loaded: tuple[int, ...]
     computed: tuple[int, ...]
     home: int | None
-
-    def gate(self, names: tuple[str, ...], layer: str) -> int | None:
-        """The row of `terms` without which a request does not pass the layer: loads of the tier of that name."""
-        rows = [_LOADS + at for at, i in enumerate(self.loaded) if names[i] == layer]
-        return rows[0] if rows else None
 
     @classmethod
     def of(cls, names: tuple[str, ...]) -> Sources:
@@ -185,26 +202,55 @@ class Line:
 
 def fit(terms: Floats, y: Floats, group: Ints, groups: int, towards: Floats | None = None) -> Line:
     """Least squares of y (n,) on terms (d, n) within groups. The outermost 0.1 % of y on either side, five at least,
-    count only as far as the next one. towards: slopes (d,) that hold where the data say nothing of one, 0 if not given;
-    a group without requests has the level of all."""
+    count only as far as the next one. towards: slopes (d,) that hold where the data say nothing of one, 0 if not given.
+    Terms without one that explain no more than chance get none: the error of each would be taken for a change wherever
+    requests became longer. A group without requests has the level of all."""
     d, n = terms.shape
     towards = np.zeros(d) if towards is None else towards
     if not n:
         return Line(towards, np.zeros(groups))
-    beyond = min(max(n // 1000, _GIANTS), (n - 1) // 4)
-    y = np.clip(y, *np.partition(y, [beyond, n - 1 - beyond])[[beyond, n - 1 - beyond]])
-    size = np.bincount(group, minlength=groups)
-
-    def levels(values: Floats) -> Floats:
-        sums = np.bincount(group, values, minlength=groups)
-        return np.where(size > 0, sums / np.maximum(size, 1), values.mean())
-
+    y = _clipped(y)
     scale = np.abs(terms).max(axis=1)
     scale[scale == 0] = 1.0
-    within = np.stack([row / s - levels(row / s)[group] for row, s in zip(terms, scale, strict=True)])
+    scaled = terms / scale[:, None]
+    within = scaled - np.stack([_levels(row, group, groups)[group] for row in scaled])
     square = within @ within.T / n
     # a prior worth one request, so that terms which go together (or not at all) do not share slopes out at random
     square[np.diag_indices(d)] += square.diagonal() / n + _RIDGE
     left = y - towards @ terms
-    slopes = towards + np.linalg.solve(square, within @ left / n) / scale
-    return Line(slopes, levels(y - slopes @ terms))
+    left -= _levels(left, group, groups)[group]
+    slopes = towards + _solved(square, within @ left / n, float(left @ left) / n, n, towards != 0) / scale
+    return Line(slopes, _levels(y - slopes @ terms, group, groups))
+
+
+def _solved(square: Floats, product: Floats, variance: float, n: int, always: Mask) -> Floats:
+    """Least squares (d,) from the terms' squares (d, d) and products with what is fitted, whose variance is given: of
+    those to be had always, and of others as long as the best of them explains log(n) times what a useless one would
+    (Schwarz, Annals of Statistics 6, 1978)."""
+
+    def fitted(some: list[int]) -> tuple[Floats, float]:
+        slopes = np.zeros(len(product))
+        slopes[some] = np.linalg.solve(square[np.ix_(some, some)], product[some])
+        return slopes, variance - float(product @ slopes)
+
+    chosen = np.flatnonzero(always).tolist()
+    slopes, left = fitted(chosen)
+    while len(chosen) < len(product):
+        more = {j: fitted([*chosen, j]) for j in range(len(product)) if j not in chosen}
+        best = min(more, key=lambda j: more[j][1])
+        if left - more[best][1] <= max(more[best][1] * math.log(n) / n, _RIDGE * variance):
+            break
+        chosen.append(best)
+        slopes, left = more[best]
+    return slopes
+
+
+def _clipped(y: Floats) -> Floats:
+    n = len(y)
+    beyond = min(max(n // 1000, _GIANTS), (n - 1) // 4)
+    return np.clip(y, *np.partition(y, [beyond, n - 1 - beyond])[[beyond, n - 1 - beyond]])
+
+
+def _levels(values: Floats, group: Ints, groups: int) -> Floats:
+    size, sums = np.bincount(group, minlength=groups), np.bincount(group, values, minlength=groups)
+    return np.where(size > 0, sums / np.maximum(size, 1), values.mean())

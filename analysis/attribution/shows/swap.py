@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from analysis.attribution.binned import Resampled, resampled
 from analysis.attribution.model import Ints
 from analysis.attribution.shows.learned import Common, Learned
-from analysis.attribution.shows.strata import Told
+from analysis.attribution.shows.strata import Told, breaking, parts
 from analysis.attribution.shows.transport import KNOTS, Ranks, knot_weights
 from analysis.quantiles import Floats
 
-_NOTHING = 1e-12  # of a prompt
 MOST_WATCHED = 2**15  # requests on which the effect of moved ranks is measured
 
 
@@ -270,19 +269,17 @@ def _around(knot: NDArray[np.int8]) -> tuple[Floats, Floats]:
 
 
 def _mixed(shares: Floats, theirs: Floats, chosen: frozenset[int], home: int) -> Floats:
-    """Shares (s, n) of which some sources are theirs. A prompt is a stick that breaks from the last source on: each
-    takes its part of what those before it left, so that more lost to one leaves less for the next to lose; `home` has
-    what is left in the end. A part of nothing is as on the other side."""
-    mixed = np.empty_like(shares)
-    left, own_left, their_left = (np.ones(shares.shape[1]) for _ in range(3))
-    for i in reversed([i for i in range(len(shares)) if i != home]):
-        mine, other = _part(shares[i], own_left), _part(theirs[i], their_left)
-        first, second = (other, mine) if i in chosen else (mine, other)
-        mixed[i] = np.nan_to_num(np.where(np.isnan(first), second, first)) * left
-        left, own_left, their_left = left - mixed[i], own_left - shares[i], their_left - theirs[i]
+    """Shares (s, n) of which some sources are theirs: each takes its part (strata.parts) of what those before it left
+    now, so that more lost to one leaves less for the next to lose. A part of little says little of more: where a side
+    had less than half as much left, the rest is as on the other."""
+    mixed, left = np.empty_like(shares), np.ones(shares.shape[1])
+    sides = parts(shares, home), parts(theirs, home)
+    for i in breaking(len(shares), home):
+        (part, had), (beyond, other) = (
+            (part[i], had[i]) for part, had in (sides[::-1] if i in chosen else sides)
+        )
+        known = np.minimum(2 * had, left)
+        mixed[i] = part * known + np.where(other > 0, beyond, part) * (left - known)
+        left = left - mixed[i]
     mixed[home] = left
     return mixed
-
-
-def _part(taken: Floats, left: Floats) -> Floats:
-    return np.divide(taken, left, out=np.full_like(taken, np.nan), where=left > _NOTHING)

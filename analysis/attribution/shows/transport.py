@@ -85,12 +85,12 @@ class Ranks:
         (r, strata * knots)."""
         strata, parts = len(self.size), len(KNOTS) - 1
         part = self.stratum * parts + self.knot
-        upto = _ranks_at_knots(blocks.resampled(None, part, strata * parts), strata)
-        here = _ranks_at_knots(np.bincount(part, minlength=strata * parts)[None].astype(np.float64), strata)
+        upto = ranks_at_knots(blocks.resampled(None, part, strata * parts), strata)
+        here = ranks_at_knots(np.bincount(part, minlength=strata * parts)[None].astype(np.float64), strata)
         return (upto - here).reshape(len(upto), -1)
 
 
-def _ranks_at_knots(mass: Floats, strata: int) -> Floats:
+def ranks_at_knots(mass: Floats, strata: int) -> Floats:
     upto = np.cumsum(mass.reshape(len(mass), strata, -1), axis=2)
     upto = np.concatenate([np.zeros_like(upto[..., :1]), upto], axis=2)
     return np.divide(upto, upto[..., -1:], out=np.zeros_like(upto), where=upto[..., -1:] > 0)

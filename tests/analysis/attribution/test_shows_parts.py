@@ -73,6 +73,20 @@ def test_terms_that_cannot_be_told_apart_take_the_slopes_that_are_lent() -> None
     assert found.slopes == pytest.approx([0.0, 3.0], abs=0.01)
 
 
+def test_terms_that_explain_nothing_have_no_slope() -> None:
+    slopes = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        terms, group = rng.uniform(100, 1000, (4, 3000)), rng.integers(0, 2, 3000)
+        terms[2] = terms[0] + 0.1 * terms[1]  # goes together with what does
+        y = 0.02 * terms[0] + 5.0 * group + rng.exponential(5, 3000)
+        slopes.append(fit(terms, y, group, 2).slopes)
+    told = np.array(slopes)
+    assert told[:, 0] + told[:, 2] == pytest.approx(np.full(20, 0.02), abs=0.004)
+    assert (told[:, 3] == 0).mean() >= 0.9
+    assert np.count_nonzero(told, axis=1).mean() <= 1.3
+
+
 def test_a_law_knows_that_noise_grows() -> None:
     rng = np.random.default_rng(0)
     size = rng.lognormal(5, 1, 20_000)
