@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 
 RATE, SECONDS = 4.0, 9.0
 ANSWERS = (60, 120)  # tokens: long enough for running requests to outgrow a small pool
+DEVICE = ("layer=prefill,delay_ms=6", "layer=decode,delay_ms=6", "layer=host,delay_ms=10")
 PHASES = (
     Phase("warm", RATE, seed=9, seconds=5),
     Phase("base", RATE, seconds=SECONDS),
@@ -46,6 +47,7 @@ class Seen:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Seen]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live, "ANSWER_TOKENS", ANSWERS)
+        patch.setattr(live, "SLOW_DEVICE", DEVICE)
         yield _seen(tmp_path_factory.mktemp("live") / "diagnosed")
 
 
