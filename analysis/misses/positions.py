@@ -142,16 +142,20 @@ def _first_in_flight(
     chains: Chains, residency: Residency, server: Ints, groups: Groups, stores: Ints, removed: Ints
 ) -> Ints:
     """The request that each stored block is given to, n for none. removed: when each had been removed before."""
-    flights = groups.flights.until(_until(chains))
-    group, time = residency.key[stores] * groups.width, residency.time[stores]
-    at = residency.holder[stores]
-    owner = flights.first(group + at, time)
-    if (groups.holder < 0).any():
-        owner = np.minimum(owner, flights.first(group + len(server) + server[at], time))
+
+    def first(ends: Ints, some: Ints) -> Ints:
+        """Of some stores, given until when requests are in flight; of any rank where theirs is not known."""
+        flights, holder = groups.flights.until(ends), residency.holder[some]
+        group, time = residency.key[some] * groups.width, residency.time[some]
+        owner = flights.first(group + holder, time)
+        if (groups.holder < 0).any():
+            owner = np.minimum(owner, flights.first(group + len(server) + server[holder], time))
+        return owner
+
+    time, owner = residency.time[stores], first(_until(chains), stores)
     doubtful = _doubtful(chains, residency, stores, removed, owner)
     if len(doubtful):
-        exact = groups.flights.until(chains.first_token)
-        owner[doubtful] = exact.first(group[doubtful] + at[doubtful], time[doubtful])
+        owner[doubtful] = first(chains.first_token, stores[doubtful])
     arrived = np.append(chains.arrived, np.iinfo(np.int64).max)
     return np.where(arrived[owner] <= time, owner, chains.n)
 
@@ -161,7 +165,8 @@ def _doubtful(chains: Chains, residency: Residency, stores: Ints, removed: Ints,
     over, or since it was given it; or a gap lies in between, where that may have been."""
     given = np.flatnonzero(owner < chains.n)
     key, holder, who = residency.key[stores[given]], residency.holder[stores[given]], owner[given]
-    doubt = removed[given] > np.where(chains.first_token >= 0, chains.first_token, chains.began)[who]
+    over = chains.first_token[who]
+    doubt = (over >= 0) & (removed[given] > over)
     gap = residency.blurred(holder, chains.arrived[who], residency.time[stores[given]])
     doubt |= (gap >= 0) & (gap <= stores[given])
     often = np.bincount(key) > 1

@@ -63,9 +63,9 @@ class SlowPlaces(SlowCaches):
         if i is None:
             return None
         told = [k for k in range(at) if self.rows[holder][k].key == row.key and self._of_device(holder, k)]
-        first = int(self.c.first_token[i]) if self.c.first_token[i] >= 0 else int(self.c.began[i])
+        over = int(self.c.first_token[i])
         last = self.rows[holder][told[-1]] if told else None
-        doubt = bool(last and last.action == Action.REMOVED and last.time > first)
+        doubt = over >= 0 and last is not None and last.action == Action.REMOVED and last.time > over
         gap = self.blurred(holder, int(self.c.arrived[i]), row.time)
         doubt |= gap is not None and gap <= at
         before = [k for k in told if self._new(holder, k)]

@@ -110,3 +110,15 @@ def test_a_clear_is_no_step_of_the_server() -> None:
 def test_what_was_removed_and_never_told_to_be_stored_is_not_isolated() -> None:
     world = World().sent("AB", 0).ask("AB", 101).remove("AB", 102).store("AB", 102).store("AB", 104, salt=1)
     assert "isolated" not in parts(world.climb())
+
+
+def test_where_no_first_token_is_told_a_block_lost_while_queued_and_stored_again_is_its_own() -> None:
+    world = World().served("AB", 0).ask("ABC", NOW, first=NOT_TOLD).store("Q", NOW + 50)
+    world.remove("AB", NOW + 50).store("ABC", NOW + 100)
+    assert parts(world.climb()) == {"capacity": 32, "cold": 16}
+
+
+def test_a_block_stored_again_is_given_to_a_request_of_unknown_rank() -> None:
+    world = World({"a": 2}).served("AB", 0, rank=1, first=15).ask("AB", 90, rank=None, first=110, more=5)
+    world.remove("AB", 60, rank=1).store("Q", 60, rank=1).store("AB", 105, rank=1)
+    assert parts(world.climb()) == {"capacity": 32, "cold": 5}
