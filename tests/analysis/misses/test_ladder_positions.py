@@ -113,12 +113,13 @@ def test_what_was_removed_and_never_told_to_be_stored_is_not_isolated() -> None:
 
 
 def test_where_no_first_token_is_told_a_block_lost_while_queued_and_stored_again_is_its_own() -> None:
-    world = World().served("AB", 0).ask("ABC", NOW, first=NOT_TOLD).store("Q", NOW + 50)
-    world.remove("AB", NOW + 50).store("ABC", NOW + 100)
-    assert parts(world.climb()) == {"capacity": 32, "cold": 16}
+    world = World().served("AB", 0).ask("AB", NOW, first=NOT_TOLD, more=5).store("Q", NOW + 500)
+    world.remove("AB", NOW + 500).store("AB", NOW + 600)
+    assert parts(world.climb()) == {"capacity": 32, "cold": 5}
 
 
 def test_a_block_stored_again_is_given_to_a_request_of_unknown_rank() -> None:
-    world = World({"a": 2}).served("AB", 0, rank=1, first=15).ask("AB", 90, rank=None, first=110, more=5)
+    world = World({"a": 2}).served("AB", 0, rank=1, first=15).served("AB", 20, first=31)
+    world.ask("AB", 90, rank=None, first=110, more=5)
     world.remove("AB", 60, rank=1).store("Q", 60, rank=1).store("AB", 105, rank=1)
-    assert parts(world.climb()) == {"capacity": 32, "cold": 5}
+    assert parts(world.climb()) == {"elsewhere": 32, "cold": 5}
