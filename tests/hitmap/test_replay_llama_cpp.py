@@ -72,15 +72,19 @@ def test_it_is_attached_and_adds_up(db: Any, player: Player) -> None:
 
 
 def test_log_lines_have_the_time_of_the_recording_moved(db: Any, player: Player) -> None:
-    """Each event lies where the shifted start of the process and its uptime put it: to the millisecond of the start."""
+    """Each event lies where the shifted start of the process and its uptime put it: to the millisecond of the start.
+
+    Played faster than recorded, a line is for a moment as new as its writing, until the player corrects the file's time.
+    Who looks just then takes the start for later than it was, until he looks again: never for earlier.
+    """
     starts = (
-        "SELECT uniqExact(start), any(start) FROM (SELECT"
-        " toUnixTimestamp64Nano(Timestamp) - 1000 * toInt64(LogAttributes['uptime_us']) AS start"
-        " FROM otel_logs WHERE toInt64(LogAttributes['uptime_us']) > 5000000)"
+        "SELECT min(start), countIf(start = least) > count() / 2 FROM (SELECT"
+        " toUnixTimestamp64Nano(Timestamp) - 1000 * toInt64(LogAttributes['uptime_us']) AS start,"
+        " min(start) OVER () AS least FROM otel_logs)"
     )
-    different, start = one(db, starts)
-    assert different == 1
+    start, most = one(db, starts)
     assert abs(start - (START_NS + player.shift_ns)) <= 1_000_000
+    assert most
 
 
 def test_unshifted_a_second_play_adds_nothing(db: Any, tmp_path: Path) -> None:
