@@ -40,6 +40,8 @@ def serve(listening: socket.socket, opener: Opener, ready: Callable[[str], None]
     # The settings that count stand in .streamlit/config.toml; a stray variable must not switch statistics on.
     for name in [name for name in os.environ if name.startswith("STREAMLIT_")]:
         del os.environ[name]
+    # Before any page: plotly looks at whatever is in sys.modules under this name, even while another thread loads it.
+    import pandas  # noqa: F401
     import streamlit
     import uvicorn
     from starlette.middleware import Middleware

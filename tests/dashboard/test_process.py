@@ -127,3 +127,20 @@ def test_nothing_is_left_when_it_is_killed(tmp_path: Path) -> None:
     while (tmp_path / "store/server.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not (tmp_path / "store/server.json").exists()
+
+
+def test_what_plotly_looks_for_is_loaded_before_the_first_page() -> None:
+    """It takes pandas from sys.modules as it is, half loaded by another thread, and a page failed of it."""
+    program = """
+import os, signal, sys
+from dashboard.serve import listen, serve
+
+def ready(address):
+    print(hasattr(sys.modules.get("pandas"), "Series"), flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+
+with listen(0) as listening:
+    serve(listening, lambda: None, ready)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert run.stdout == "True\n", run.stderr
