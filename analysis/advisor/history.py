@@ -1,0 +1,206 @@
+"""What becomes of a conversation from one request to the next: an honest one only grows at its end."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rapidfuzz.distance import Indel
+
+from analysis.advisor.align import differences
+from analysis.advisor.canonical import json_in_order, moved_items, sorted_json
+from analysis.advisor.cause import Cause
+from analysis.advisor.model import HEAD_ROLES, conversation
+from analysis.advisor.words import normal, squeezed, words
+from cachemodel.prompts.model import Kind, Part, Prompt
+
+MIN_CHARACTERS = 16  # of a message by which a conversation is known again
+_THOUGHT = re.compile(r"\s*<(think|thinking|reasoning|thought)\b[^>]*>.*?</\1>\s*", re.DOTALL | re.IGNORECASE)
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a request has otherwise than the one before it in its conversation. part: of the request, that it begins at;
+    offset: characters of that part before it. before, now: of the text that differs. behind: characters behind it that
+    both have."""
+
+    request: int
+    earlier: int
+    cause: Cause
+    part: int
+    offset: int
+    before: str
+    now: str
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """Where a request stands in its conversation. earlier: the request before it, None where there is none. surely:
+    whether what they say tells so, rather than the session that they name."""
+
+    earlier: int | None
+    surely: bool
+
+
+def threads(requests: Sequence[tuple[int, Prompt]]) -> dict[int, Thread]:
+    """The request before each in the same conversation: the latest one that has most of its messages."""
+    last_with: dict[Key, int] = {}
+    last_of: dict[str, int] = {}
+    told: dict[int, Thread] = {}
+    for index, prompt in requests:
+        keys = [key(part) for part in conversation(prompt)]
+        votes = Counter(last_with[one] for one in keys[:-1] if one in last_with)
+        most = max(votes.values(), default=0)
+        found = max((at for at, count in votes.items() if count == most), default=None)
+        told[index] = Thread(found if found is not None else last_of.get(prompt.session), found is not None)
+        last_with.update((one, index) for one in keys if len(one[2]) >= MIN_CHARACTERS)
+        if prompt.session:
+            last_of[prompt.session] = index
+    return told
+
+
+def key(part: Part) -> Key:
+    """What makes two parts the same to a cache."""
+    return part.role, part.kind.value, part.text
+
+
+def changes(index: int, prompt: Prompt, earlier_index: int, earlier: Prompt) -> Iterator[Change]:
+    """What differs before the end of what both have."""
+    ours, theirs = conversation(prompt), conversation(earlier)
+    first = len(prompt.parts) - len(ours)
+    stretches = _stretches([key(part) for part in theirs], [key(part) for part in ours])
+    if not any(one.same for one in stretches) and not _same_turns(ours, theirs):
+        return
+    for number, one in enumerate(stretches):
+        if one.same:
+            continue
+        rest = [part for same in stretches[number + 1 :] if same.same for part in ours[same.begin : same.end]]
+        behind = sum(len(part.text) for part in rest)
+        gone, come = theirs[one.first : one.last], ours[one.begin : one.end]
+        for why, part, offset, before, now, more in _told(gone, come, behind, one.first == 0, bool(rest)):
+            yield Change(index, earlier_index, why, first + one.begin + part, offset, before, now, more)
+
+
+class _Stretch(NamedTuple):
+    """Parts first to last - 1 of the earlier conversation, begin to end - 1 of the later one, the same or not."""
+
+    first: int
+    last: int
+    begin: int
+    end: int
+    same: bool
+
+
+def _stretches(theirs: Sequence[Key], ours: Sequence[Key]) -> list[_Stretch]:
+    """Both conversations from their beginning to their end."""
+    told: list[_Stretch] = []
+    for code in Indel.opcodes(theirs, ours):
+        one = _Stretch(code.src_start, code.src_end, code.dest_start, code.dest_end, code.tag == "equal")
+        if told and not told[-1].same and not one.same:
+            told[-1] = _Stretch(told[-1].first, one.last, told[-1].begin, one.end, False)
+        else:
+            told.append(one)
+    return told
+
+
+def _same_turns(ours: Sequence[Part], theirs: Sequence[Part]) -> bool:
+    """Whether two conversations of which no message is the same are one of which every message was changed."""
+    both = list(zip(theirs[:-1], ours, strict=False))
+    return bool(both) and all(a.role == b.role and _alike(a.text, b.text) for a, b in both)
+
+
+def _alike(first: str, second: str) -> bool:
+    a, b = words(first).words, words(second).words
+    return Indel.normalized_similarity(a, b) > 0.5
+
+
+Told = tuple[Cause, int, int, str, str, int]
+
+
+def _told(
+    gone: Sequence[Part], come: Sequence[Part], behind: int, at_start: bool, more: bool
+) -> Iterator[Told]:
+    """What a stretch that differs is. behind: characters that both have after it, more: whether there are parts."""
+    thoughts = [part for part in gone if part.kind is Kind.REASONING]
+    if thoughts and len(gone) > len(come) and not any(part.kind is Kind.REASONING for part in come):
+        yield Cause.REASONING_STRIPPED, 0, 0, thoughts[0].text, "", behind
+        gone = [part for part in gone if part.kind is not Kind.REASONING]
+    if not gone and not come:
+        return
+    if not come:
+        if more:
+            yield (
+                (Cause.SLIDING_WINDOW if at_start else Cause.HISTORY_REWRITTEN),
+                0,
+                0,
+                gone[0].text,
+                "",
+                behind,
+            )
+        return
+    if not gone:
+        if more:
+            yield Cause.INSERTED, 0, 0, "", come[0].text, behind
+        return
+    if len(gone) == len(come) or not more:
+        yield from _pairs(gone, come, behind)
+    elif at_start and len(gone) > len(come):
+        yield Cause.SLIDING_WINDOW, 0, 0, gone[0].text, come[0].text, behind
+    else:
+        yield Cause.HISTORY_REWRITTEN, 0, 0, gone[0].text, come[0].text, behind
+
+
+def _pairs(gone: Sequence[Part], come: Sequence[Part], behind: int) -> Iterator[Told]:
+    """Messages that stand in one place and differ."""
+    rest = [len(part.text) for part in come]
+    for at, (old, new) in enumerate(zip(gone, come, strict=False)):
+        if old.role != new.role or old.kind != new.kind or not _alike(old.text, new.text):
+            return  # from here on it is another conversation
+        after = behind + sum(rest[at + 1 : len(gone)])
+        yield from (
+            (why, at, offset, a, b, after + own) for why, offset, a, b, own in _text(old.text, new.text)
+        )
+
+
+def _text(old: str, new: str) -> Iterator[tuple[Cause, int, str, str, int]]:
+    """How a message's text was changed: cause, offset in the new one, both values, characters behind that both have."""
+    if old == new:
+        return
+    stripped = _THOUGHT.sub("", old)
+    if len(stripped) < len(old) and squeezed(stripped) == squeezed(_THOUGHT.sub("", new)):
+        yield Cause.REASONING_STRIPPED, 0, old[:80], new[:80], len(new)
+    elif sorted_json(old) is not None and sorted_json(old) == sorted_json(new):
+        yield Cause.KEY_ORDER, _first_difference(old, new), old[:80], new[:80], len(new)
+    elif normal(old) == normal(new):
+        yield Cause.UNICODE, _first_difference(old, new), old[:80], new[:80], len(new)
+    elif squeezed(old) == squeezed(new):
+        at = _first_difference(old, new)
+        yield Cause.WHITESPACE, at, old[at : at + 20], new[at : at + 20], len(new) - at
+    elif squeezed(json_in_order(old)) == squeezed(json_in_order(new)):
+        yield Cause.KEY_ORDER, _first_difference(old, new), old[:80], new[:80], len(new)
+    elif moved := moved_items(old, new):
+        yield Cause.ITEM_ORDER, _first_difference(old, new), moved[0], moved[-1], len(new)
+    else:
+        a, b = words(old), words(new)
+        for span in differences(a, b):
+            offset = b.starts[span.begin] if span.begin < len(b) else len(new)
+            end = b.ends[span.end - 1] if span.end else 0
+            told = a.between(span.first, span.last), b.between(span.begin, span.end)
+            yield Cause.HISTORY_REWRITTEN, offset, *told, max(0, len(new) - end)
+
+
+def _first_difference(first: str, second: str) -> int:
+    return next((at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
+
+
+def late_system(prompt: Prompt) -> list[int]:
+    """Parts of system messages that stand behind others: templates hoist them, and what they say moves to the top."""
+    ours = conversation(prompt)
+    first = len(prompt.parts) - len(ours)
+    return [first + at for at, part in enumerate(ours) if part.role in HEAD_ROLES]

@@ -1,0 +1,65 @@
+"""What the advisor learns: where prompts of one template differ, why, and what stands behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.advisor.behaviour import Behaviour, Seen
+from analysis.advisor.cause import Cause
+from cachemodel.prompts.model import Part, Prompt
+
+HEAD_ROLES = ("system", "developer")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place at which the prompts of a cluster differ.
+
+    path: of the part in the request of `example`. offset: characters of that part before the slot, in that request.
+    before, after: the words around it. seen: what each request that was looked at has there, in order of time.
+    behaviour: None where the slot is no value. requests: of how many of `of` looked at it breaks what they share with
+    others. behind: mean characters behind the slot in these that were sent before, and so would be found again.
+    detail: what is particular about it, one sentence.
+    """
+
+    cause: Cause
+    cluster: int
+    path: str
+    role: str
+    offset: int
+    before: str
+    after: str
+    example: str
+    seen: tuple[Seen, ...]
+    behaviour: Behaviour | None
+    requests: int
+    of: int
+    behind: float
+    detail: str = ""
+
+    @property
+    def lost(self) -> float:
+        """Characters computed again because of it, if it were the only fault."""
+        return self.requests * self.behind
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Requests of one template: indices into the prompts, in order of time."""
+
+    number: int
+    requests: tuple[int, ...]
+
+
+def head(prompt: Prompt) -> Sequence[Part]:
+    """What stands before the conversation: tools and the first system messages, or all of a text without messages."""
+    for at, part in enumerate(prompt.parts):
+        if part.message >= 0 and part.role not in HEAD_ROLES:
+            return prompt.parts[:at]
+    return prompt.parts
+
+
+def conversation(prompt: Prompt) -> Sequence[Part]:
+    """What stands behind the head."""
+    return prompt.parts[len(head(prompt)) :]
