@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -43,6 +43,11 @@ class Json(NamedTuple):
 def json_values(text: str) -> tuple[Json, ...]:
     """The JSON objects and arrays that stand in a text and have an order: two keys or two elements at the least."""
     return tuple(piece for piece in _pieces(text) if piece.keys)
+
+
+def keys_in_order(text: str) -> str:
+    """The text with the keys of all JSON in it in order."""
+    return "".join(piece.keys or piece.raw for piece in _pieces(text))
 
 
 def json_in_order(text: str, only: Set[str] | None = None) -> str:
@@ -115,16 +120,19 @@ def moved_items(first: str, second: str) -> tuple[str, ...]:
 def reordered(text: str, like: str) -> str:
     """The text with those of its items that another text has, too, in the order of that one; their places stay."""
     moved = moved_items(like, text)
-    if not moved:
-        return text
-    rank = {item: i for i, item in enumerate(moved)}
+    return placed(text, moved) if moved else text
+
+
+def placed(text: str, order: Sequence[str]) -> str:
+    """The text with these items (squeezed) in this order, where it has them; the places of items stay."""
+    rank = {item: at for at, item in enumerate(order)}
     listed = items(text)
-    places = [i for i, item in enumerate(listed) if squeezed(item) in rank]
-    in_order = sorted((listed[i] for i in places), key=lambda item: rank[squeezed(item)])
+    places = [at for at, item in enumerate(listed) if squeezed(item) in rank]
+    in_order = sorted((listed[at] for at in places), key=lambda item: rank[squeezed(item)])
     by_place = dict(zip(places, in_order, strict=True))
     told, at = [], 0
-    for i, item in enumerate(listed):
+    for number, item in enumerate(listed):
         begin = text.index(item, at)
-        told += [text[at:begin], by_place.get(i, item)]
+        told += [text[at:begin], by_place.get(number, item)]
         at = begin + len(item)
     return "".join((*told, text[at:]))

@@ -11,7 +11,8 @@ from analysis.advisor.cause import Cause
 from analysis.advisor.clusters import clusters
 from analysis.advisor.history import Change, Thread, changes, key, threads
 from analysis.advisor.model import HEAD_ROLES, Cluster, Slot, conversation, head
-from analysis.advisor.text_slots import Sample, TextSlot, text_slots
+from analysis.advisor.text_model import Sample, TextSlot
+from analysis.advisor.text_slots import text_slots
 from analysis.advisor.tool_lists import list_slots, tool_name, tool_samples, tools
 from cachemodel.prompts.model import Kind, Part, Prompt
 
@@ -102,7 +103,6 @@ def _slot(
     example = prompts[slot.example]
     part = example.parts[at]
     of = len(cluster.requests)
-    looked_at = len({one.request for one in slot.seen}) if slot.behaviour else of
     behind = [again.behind(index, at + 1) for index in slot.differing]
     return Slot(
         cause=slot.cause,
@@ -115,12 +115,14 @@ def _slot(
         example=example.request_id,
         seen=slot.seen,
         behaviour=slot.behaviour,
-        requests=round(len(slot.differing) * of / max(1, looked_at))
-        if slot.behaviour
-        else len(slot.differing),
+        requests=round(len(slot.differing) * slot.stands_for),
         of=of,
         behind=slot.fixed_behind + (sum(behind) / len(behind) if behind else 0.0),
         detail=slot.detail,
+        pattern=slot.pattern,
+        items=slot.items,
+        whole=slot.whole,
+        alone=slot.alone,
     )
 
 

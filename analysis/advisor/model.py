@@ -20,7 +20,7 @@ class Slot:
     before, after: the words around it. seen: what each request that was looked at has there, in order of time.
     behaviour: None where the slot is no value. requests: of how many of `of` looked at it breaks what they share with
     others. behind: mean characters behind the slot in these that were sent before, and so would be found again.
-    detail: what is particular about it, one sentence.
+    detail: what is particular about it, one sentence. pattern, items, whole, alone: as in TextSlot, for rules.
     """
 
     cause: Cause
@@ -37,6 +37,10 @@ class Slot:
     of: int
     behind: float
     detail: str = ""
+    pattern: str = ""
+    items: tuple[str, ...] = ()
+    whole: bool = False
+    alone: bool = True
 
     @property
     def lost(self) -> float:

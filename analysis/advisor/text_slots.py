@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from analysis.advisor.align import Gap, Span, differences, gaps, value
-from analysis.advisor.behaviour import Behaviour, Seen, behaviour, cause
-from analysis.advisor.canonical import Json, json_in_order, json_values, moved_items, reordered
+from analysis.advisor.behaviour import Seen, behaviour, cause
+from analysis.advisor.canonical import json_in_order, reordered
 from analysis.advisor.cause import Cause
-from analysis.advisor.words import Words, sentences, squeezed, words
+from analysis.advisor.pattern import sentence
+from analysis.advisor.text_forms import CONTEXT, blanks_and_unicode, in_several_orders, item_order, json_order
+from analysis.advisor.text_model import Sample, TextSlot
+from analysis.advisor.words import Words, sentences, words
 
 MOST = 240  # texts of one place that are compared, spread over all
 LASTING = 0.6  # of the texts have a sentence that is of their template
 MOSTLY = 0.6  # of what texts say is looked up where less of it lasts
 FREE = 0.7  # share of a text that differs, beyond which it is nobody's template
-CONTEXT = 4  # words told before and behind a slot
 WINDOW = 80  # characters that a text has lost at its beginning, and another has not
 NEAR = 24  # characters between two values of one cause that are one
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The text that a request has at a place."""
-
-    request: int
-    text: str
-    time: float | None
-    session: str
-    user: str
-
-
-@dataclass(frozen=True, slots=True)
-class TextSlot:
-    """offset: characters of the reference before it. example: the request whose text the reference is. differing:
-    requests that have something else than most. fixed_behind: characters of the reference behind it, slots left out."""
-
-    cause: Cause
-    offset: int
-    before: str
-    after: str
-    example: int
-    seen: tuple[Seen, ...]
-    behaviour: Behaviour | None
-    differing: frozenset[int]
-    fixed_behind: int
-    detail: str = ""
 
 
 def text_slots(samples: Sequence[Sample], *, whole: bool = False) -> list[TextSlot]:
@@ -56,22 +30,29 @@ def text_slots(samples: Sequence[Sample], *, whole: bool = False) -> list[TextSl
     Texts that have too little in common to be of one template are one slot where they are asked for as a `whole`, as
     what stands before a conversation, and none otherwise.
     """
-    chosen = _spread(samples)
     texts = Counter(sample.text for sample in samples)
     if len(texts) < 2:
         return []
+    chosen = _spread(samples)
+    stands_for = len(samples) / len(chosen)
+    return [replace(slot, stands_for=stands_for) for slot in _slots(samples, chosen, texts, whole)]
+
+
+def _slots(
+    samples: Sequence[Sample], chosen: Sequence[Sample], texts: Counter[str], whole: bool
+) -> list[TextSlot]:
     reference = _reference(texts)
     example = next(sample.request for sample in samples if sample.text == reference)
-    forms = [*_json_order(chosen, reference, example), *_item_order(chosen, reference, example)]
+    forms = [*json_order(chosen, reference, example), *item_order(chosen, reference, example)]
     compared = _compared(chosen, reference)
-    if compared.free or _mostly_varies([text.text for text in compared.texts]):
+    if compared.free or _mostly_varies([text.text for _, text, _ in compared.found]):
         return [*forms, _whole_slot(chosen, reference, example)] if whole else forms
-    forms += _blanks_and_unicode(compared, example)
+    forms += blanks_and_unicode(compared.reference, compared.found, example)
     return [*forms, *_values(compared, example)]
 
 
 def _spread(samples: Sequence[Sample]) -> list[Sample]:
-    """Some that stand for all: every text that is rare, and the others evenly over time."""
+    """Some that stand for all, evenly over time."""
     if len(samples) <= MOST:
         return list(samples)
     step = len(samples) / MOST
@@ -91,9 +72,7 @@ class _Compared:
     """Texts of a place beside the reference, their items in its order and their JSON in one."""
 
     reference: Words
-    samples: Sequence[Sample]
-    texts: Sequence[Words]
-    spans: Sequence[Sequence[Span]]
+    found: Sequence[tuple[Sample, Words, Sequence[Span]]]
     gaps: Sequence[Gap]
 
     @property
@@ -104,7 +83,7 @@ class _Compared:
 
 
 def _compared(samples: Sequence[Sample], reference: str) -> _Compared:
-    several = _in_several_orders(samples)
+    several = in_several_orders(samples)
     told = words(json_in_order(reference, several))
 
     @cache
@@ -112,18 +91,8 @@ def _compared(samples: Sequence[Sample], reference: str) -> _Compared:
         own = words(json_in_order(reordered(text, reference), several))
         return own, tuple(differences(told, own))
 
-    found = [beside(sample.text) for sample in samples]
-    spans = [spans for _, spans in found]
-    return _Compared(told, samples, [own for own, _ in found], spans, gaps(spans, told))
-
-
-def _in_several_orders(samples: Sequence[Sample]) -> frozenset[str]:
-    """JSON (unordered) that these texts write in several ways."""
-    forms: dict[str, set[str]] = defaultdict(set)
-    for text in {sample.text for sample in samples}:
-        for one in json_values(text):
-            forms[one.unordered].add(one.raw)
-    return frozenset(same for same, raws in forms.items() if len(raws) > 1)
+    found = [(sample, *beside(sample.text)) for sample in samples]
+    return _Compared(told, found, gaps([spans for _, _, spans in found], told))
 
 
 def _mostly_varies(told: Sequence[str]) -> bool:
@@ -148,6 +117,7 @@ def _whole_slot(samples: Sequence[Sample], reference: str, example: int) -> Text
         behaviour=behaviour(seen),
         differing=frozenset(one.request for one in samples if one.text != usual),
         fixed_behind=0,
+        whole=True,
     )
 
 
@@ -193,7 +163,7 @@ def _end(side: Words, at: int) -> int:
 def _seen(compared: _Compared, gap: Gap) -> tuple[Seen, ...]:
     return tuple(
         Seen(sample.request, value(gap, spans, text), sample.time, sample.session, sample.user)
-        for sample, text, spans in zip(compared.samples, compared.texts, compared.spans, strict=True)
+        for sample, text, spans in compared.found
     )
 
 
@@ -207,6 +177,7 @@ def _slot(
 ) -> TextSlot:
     behind = len(reference.text) - _end(reference, gap.last)
     behind -= sum(len(reference.between(o.first, o.last)) for o in others if o.first >= gap.last)
+    told = sentence(reference, gap, [*others, gap], [one.value for one in seen], dated=why is Cause.CLOCK)
     usual = Counter(one.value for one in seen).most_common(1)[0][0]
     unusual = frozenset(one.request for one in seen if one.value != usual)
     return TextSlot(
@@ -219,142 +190,6 @@ def _slot(
         behaviour=behaviour(seen),
         differing=unusual,
         fixed_behind=max(0, behind),
+        pattern=told.pattern,
+        alone=told.alone,
     )
-
-
-def _json_order(samples: Sequence[Sample], reference: str, example: int) -> Iterator[TextSlot]:
-    """JSON that is the same but for the order of its keys or of its elements, wherever it stands in the texts."""
-    told = [(sample.request, value) for sample in samples for value in json_values(sample.text)]
-    yield from _orders(
-        [(i, v, squeezed(v.raw), v.keys) for i, v in told], Cause.KEY_ORDER, reference, example
-    )
-    arrays = [(i, v, v.keys, v.unordered) for i, v in told]
-    why = Cause.TOOL_ORDER if any(_lists_tools(value) for _, value in told) else Cause.ITEM_ORDER
-    yield from _orders(arrays, why, reference, example)
-
-
-def _lists_tools(value: Json) -> bool:
-    return value.raw.startswith("[") and '"name":' in value.keys and '"parameters":' in value.keys
-
-
-def _orders(
-    told: Sequence[tuple[int, Json, str, str]], why: Cause, reference: str, example: int
-) -> Iterator[TextSlot]:
-    """One slot for all values that are written in several forms. told: request, value, its form, and what is the same
-    in all its forms."""
-    forms: dict[str, Counter[str]] = defaultdict(Counter)
-    of: dict[str, set[int]] = defaultdict(set)
-    for request, _, form, same in told:
-        forms[same][form] += 1
-        of[form].add(request)
-    several = {same: found for same, found in forms.items() if len(found) > 1}
-    if not several:
-        return
-    raws = {value.raw for _, value, _, same in told if same in several}
-    unusual = {form for found in several.values() for form, _ in found.most_common()[1:]}
-    offset = min((at for raw in raws if (at := reference.find(raw)) >= 0), default=0)
-    count, most = len(several), max(map(len, several.values()))
-    yield _form_slot(
-        why,
-        reference,
-        offset,
-        example,
-        frozenset[int]().union(*(of[form] for form in unusual)),
-        tuple(
-            Seen(min(of[form]), form[:200]) for found in several.values() for form, _ in found.most_common(2)
-        ),
-        f"{count} JSON value{'s' * (count != 1)} written in up to {most} orders",
-    )
-
-
-def _item_order(samples: Sequence[Sample], reference: str, example: int) -> Iterator[TextSlot]:
-    """Items that stand in another order than in the reference."""
-    moved = {sample.text: moved_items(reference, sample.text) for sample in samples}
-    out_of_order = {text: one for text, one in moved.items() if one}
-    if not out_of_order:
-        return
-    items = {item for one in out_of_order.values() for item in one}
-    offset = min((at for item in items if (at := reference.find(item)) >= 0), default=0)
-    yield _form_slot(
-        Cause.ITEM_ORDER,
-        reference,
-        offset,
-        example,
-        frozenset(sample.request for sample in samples if sample.text in out_of_order),
-        tuple(
-            Seen(sample.request, " | ".join(item[:24] for item in moved[sample.text]))
-            for sample in samples
-            if sample.text in out_of_order
-        )[:8],
-        f"the same {len(items)} items in {len(set(out_of_order.values())) + 1} orders",
-    )
-
-
-def _form_slot(
-    why: Cause,
-    reference: str,
-    offset: int,
-    example: int,
-    differing: frozenset[int],
-    seen: tuple[Seen, ...],
-    detail: str,
-) -> TextSlot:
-    return TextSlot(
-        cause=why,
-        offset=offset,
-        before=" ".join(reference[max(0, offset - 40) : offset].split()[-CONTEXT:]),
-        after=" ".join(reference[offset : offset + 60].split()[:CONTEXT]),
-        example=example,
-        seen=seen,
-        behaviour=None,
-        differing=differing,
-        fixed_behind=len(reference) - offset,
-        detail=detail,
-    )
-
-
-def _blanks_and_unicode(compared: _Compared, example: int) -> Iterator[TextSlot]:
-    """Words that are the same but for their Unicode form, and the blanks between words that are."""
-    found: dict[Cause, dict[int, tuple[int, str, str]]] = {Cause.WHITESPACE: {}, Cause.UNICODE: {}}
-    for sample, text, spans in zip(compared.samples, compared.texts, compared.spans, strict=True):
-        for why, at, ours, theirs in _forms(compared.reference, text, spans):
-            found[why].setdefault(sample.request, (at, ours, theirs))
-    for why, by_request in found.items():
-        if not by_request:
-            continue
-        offset = min(at for at, _, _ in by_request.values())
-        forms = {theirs for _, _, theirs in by_request.values()} | {
-            ours for _, ours, _ in by_request.values()
-        }
-        yield _form_slot(
-            why,
-            compared.reference.text,
-            offset,
-            example,
-            frozenset(by_request),
-            tuple(Seen(request, repr(theirs)) for request, (_, _, theirs) in list(by_request.items())[:8]),
-            "written as " + " and ".join(sorted(map(ascii, forms))[:3]),
-        )
-
-
-def _forms(reference: Words, text: Words, spans: Sequence[Span]) -> Iterator[tuple[Cause, int, str, str]]:
-    """Where words that both have are written differently: the place in the reference, and both forms."""
-    first = begin = 0
-    for span in (*spans, Span(len(reference), len(reference), len(text), len(text))):
-        for step in range(span.first - first):
-            ours, theirs = _written(reference, first + step), _written(text, begin + step)
-            if ours != theirs:
-                yield Cause.UNICODE, reference.starts[first + step], ours, theirs
-            if step:
-                ours, theirs = _blank(reference, first + step), _blank(text, begin + step)
-                if ours != theirs:
-                    yield Cause.WHITESPACE, reference.ends[first + step - 1], ours, theirs
-        first, begin = span.last, span.end
-
-
-def _written(side: Words, at: int) -> str:
-    return side.text[side.starts[at] : side.ends[at]]
-
-
-def _blank(side: Words, at: int) -> str:
-    return side.text[side.ends[at - 1] : side.starts[at]]

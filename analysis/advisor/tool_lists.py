@@ -10,7 +10,7 @@ import msgspec
 
 from analysis.advisor.behaviour import Seen
 from analysis.advisor.cause import Cause
-from analysis.advisor.text_slots import Sample, TextSlot
+from analysis.advisor.text_model import Sample, TextSlot
 from cachemodel.prompts.model import Kind, Part, Prompt
 
 SHOWN = 8

@@ -12,7 +12,7 @@ from functools import lru_cache
 _NO_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _MARKS = "\u0300-\u036f"  # accents written behind their letter
 _WORD = re.compile(rf"[{_NO_BLANKS}]\u3099?\u309a?|(?:[^\W\d_{_NO_BLANKS}]|[{_MARKS}])+|\d+|[^\w\s]|_")
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])\s*|\s*\n+\s*")
+SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])\s*|\s*\n+\s*")
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufe00-\ufe0f\ufeff]")
 
 
@@ -60,7 +60,7 @@ def squeezed(text: str) -> str:
 @lru_cache(maxsize=4096)
 def sentences(text: str) -> tuple[str, ...]:
     """Its sentences and lines, squeezed, in order."""
-    return tuple(one for part in _SENTENCE_END.split(text) if (one := squeezed(part)))
+    return tuple(one for part in SENTENCE_END.split(text) if (one := squeezed(part)))
 
 
 def shares_of(first: Sequence[str], second: Sequence[str]) -> float:

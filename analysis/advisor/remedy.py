@@ -1,0 +1,39 @@
+"""The rules that put a slot right, where a request can be rewritten without knowing those before it."""
+
+from __future__ import annotations
+
+from analysis.advisor.cause import REMEDIES, Cause, Safety
+from analysis.advisor.model import HEAD_ROLES, Slot
+from analysis.advisor.rules import Action, Rule
+
+_FORMS = {
+    Cause.WHITESPACE: Action.ONE_FORM,
+    Cause.UNICODE: Action.ONE_FORM,
+    Cause.KEY_ORDER: Action.SORT_KEYS,
+}
+
+
+def rules_of(slot: Slot) -> tuple[Rule, ...]:
+    """The rules; none where the history of the conversation, or something outside the prompt, is at fault."""
+    role = "system" if slot.role in HEAD_ROLES else slot.role
+    if slot.cause in _FORMS:
+        return (Rule(_FORMS[slot.cause], role),)
+    if slot.cause is Cause.TOOL_ORDER:
+        return (Rule(Action.SORT_TOOLS, role) if role == "tools" else Rule(Action.SORT_JSON, role),)
+    if slot.cause is Cause.ITEM_ORDER:
+        return (
+            Rule(Action.SORT_ITEMS, role, items=slot.items) if slot.items else Rule(Action.SORT_JSON, role),
+        )
+    if slot.whole and role == "system":
+        return (Rule(Action.MOVE_MESSAGE, role, message=_ordinal(slot)),)
+    if not slot.pattern or REMEDIES[slot.cause].safety is Safety.NONE or role == "tools":
+        return ()
+    dropped = REMEDIES[slot.cause].safety is Safety.DROP and slot.alone
+    action = Action.DROP if dropped else Action.MOVE
+    return (Rule(action, role, pattern=slot.pattern),)
+
+
+def _ordinal(slot: Slot) -> int:
+    """Which of the messages it is, by its path: system messages that are moved stand at the head."""
+    digits = slot.path.partition("[")[2].partition("]")[0]
+    return int(digits) if digits.isdigit() else 0

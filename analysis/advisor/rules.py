@@ -1,0 +1,223 @@
+"""Rules that rewrite a request so that prompts which mean the same are the same, and what varies stands last. Pure.
+
+A rule changes copies: the request that it is given stays as it is, and what no rule is about is the same object.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from analysis.advisor.canonical import json_in_order, keys_in_order, placed
+
+Body = Mapping[str, Any]
+
+
+class Action(StrEnum):
+    """What a rule does to the texts of its role, or to the tools."""
+
+    SORT_TOOLS = "sort tools"
+    SORT_KEYS = "sort keys"
+    SORT_JSON = "sort JSON"  # keys, and elements of arrays
+    SORT_ITEMS = "sort items"
+    ONE_FORM = "one form"  # of blanks, line ends and Unicode
+    MOVE = "move"
+    DROP = "drop"
+    MOVE_MESSAGE = "move message"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """action, on whom: a role (`system` stands for developer, too), `tools`, or `prompt` for a text without messages.
+
+    pattern: regular expression of what is moved or dropped, with ^ and $ at line ends. items: squeezed, in the order in
+    which they shall stand. message: of the messages of that role, which one is moved.
+    """
+
+    action: Action
+    role: str
+    pattern: str = ""
+    items: tuple[str, ...] = ()
+    message: int = 0
+
+
+def apply(rules: Sequence[Rule], body: Body) -> Body:
+    """The request as the rules write it."""
+    for rule in rules:
+        body = _APPLIED[rule.action](rule, body)
+    return body
+
+
+def _tools(change: Callable[[list[Any]], list[Any]], body: Body) -> Body:
+    tools = body.get("tools")
+    return {**body, "tools": change(list(tools))} if isinstance(tools, list) else body
+
+
+def _sort_tools(_: Rule, body: Body) -> Body:
+    return _tools(lambda tools: sorted(tools, key=_name), body)
+
+
+def _name(tool: object) -> str:
+    """By name, and what has none by all that it says."""
+    inner = tool.get("function", tool) if isinstance(tool, dict) else tool
+    name = inner.get("name") if isinstance(inner, dict) else None
+    return name if isinstance(name, str) else json.dumps(tool, sort_keys=True, default=str)
+
+
+def _sort_keys(rule: Rule, body: Body) -> Body:
+    if rule.role == "tools":
+        return _tools(lambda tools: [_sorted(tool) for tool in tools], body)
+    return _texts(rule, keys_in_order, _calls(rule, body))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(one) for one in value] if isinstance(value, list) else value
+
+
+def _calls(rule: Rule, body: Body) -> Body:
+    """The arguments of tool calls in the messages of the role."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not any(
+        isinstance(m, dict) and m.get("tool_calls") for m in messages
+    ):
+        return body
+    return {**body, "messages": [_call(rule, message) for message in messages]}
+
+
+def _call(rule: Rule, message: Any) -> Any:
+    if not _is_of(rule, message) or not isinstance(calls := message.get("tool_calls"), list):
+        return message
+    return {**message, "tool_calls": [_arguments(call) for call in calls]}
+
+
+def _arguments(call: Any) -> Any:
+    inner = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(inner, dict) or not isinstance(told := inner.get("arguments"), str):
+        return call
+    return {**call, "function": {**inner, "arguments": keys_in_order(told)}}
+
+
+def _sort_json(rule: Rule, body: Body) -> Body:
+    return _texts(rule, json_in_order, body)
+
+
+def _sort_items(rule: Rule, body: Body) -> Body:
+    return _texts(rule, lambda text: placed(text, rule.items), body)
+
+
+def _one_form(rule: Rule, body: Body) -> Body:
+    return _texts(rule, one_form, body)
+
+
+def one_form(text: str) -> str:
+    """In Unicode's composed form, line ends of one character, and single blanks between words; indentation stays."""
+    text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\ufeff", ""))
+    text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+    return re.sub(r"(?<=\S)[ \t\u00a0]{2,}(?=\S)", " ", text)
+
+
+def _move(rule: Rule, body: Body) -> Body:
+    found: list[str] = []
+    taken = _texts(rule, lambda text: _without(rule, text, found), body)
+    return _at_end(found, taken) if found else body
+
+
+def _drop(rule: Rule, body: Body) -> Body:
+    return _texts(rule, lambda text: _without(rule, text, []), body)
+
+
+def _without(rule: Rule, text: str, found: list[str]) -> str:
+    """The text without what the rule is about, which is added to `found`; with it goes the blank behind it."""
+    match = re.search(rule.pattern, text, re.MULTILINE)
+    if not match or not match[0].strip():
+        return text
+    found.append(match[0].strip())
+    before, after = text[: match.start()], text[match.end() :]
+    if not before or before[-1].isspace():
+        after = re.sub(r"\A[^\S\n]*\n?", "", after)
+    return before + after
+
+
+def _at_end(found: Sequence[str], body: Body) -> Body:
+    """With these lines at the end of the last message of the user, or of the text."""
+    lines = "\n".join(found)
+    if isinstance(text := body.get("prompt"), str):
+        return {**body, "prompt": f"{text.rstrip()}\n\n{lines}"}
+    messages = list(body.get("messages", ()))
+    last = next((at for at in range(len(messages) - 1, -1, -1) if _role(messages[at]) == "user"), None)
+    if last is None:
+        return {**body, "messages": [*messages, {"role": "user", "content": lines}]}
+    content = messages[last].get("content")
+    told = (
+        [*content, {"type": "text", "text": lines}] if isinstance(content, list) else f"{content}\n\n{lines}"
+    )
+    messages[last] = {**messages[last], "content": told}
+    return {**body, "messages": messages}
+
+
+def _move_message(rule: Rule, body: Body) -> Body:
+    messages = list(body.get("messages", ()))
+    own = [at for at, message in enumerate(messages) if _is_of(rule, message)]
+    if len(own) <= rule.message or not isinstance(text := messages[own[rule.message]].get("content"), str):
+        return body
+    del messages[own[rule.message]]
+    return _at_end([text], {**body, "messages": messages})
+
+
+def _role(message: object) -> str:
+    role = message.get("role") if isinstance(message, dict) else None
+    return "system" if role == "developer" else str(role)
+
+
+def _is_of(rule: Rule, message: object) -> bool:
+    return _role(message) == rule.role
+
+
+def _texts(rule: Rule, change: Callable[[str], str], body: Body) -> Body:
+    """The body with the texts of the rule's role changed; the same body where none is."""
+    told = dict(body)
+    if rule.role == "prompt" and isinstance(text := body.get("prompt"), str):
+        told["prompt"] = change(text)
+    if rule.role == "system" and isinstance(text := body.get("system"), str):  # Anthropic's form
+        told["system"] = change(text)
+    if isinstance(messages := body.get("messages"), list):
+        told["messages"] = [_message(rule, change, message) for message in messages]
+    return told if told != body else body
+
+
+def _message(rule: Rule, change: Callable[[str], str], message: Any) -> Any:
+    if not _is_of(rule, message):
+        return message
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": change(content)}
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": [_block(change, block) for block in content]}
+
+
+def _block(change: Callable[[str], str], block: Any) -> Any:
+    if isinstance(block, str):
+        return change(block)
+    if not isinstance(block, dict) or not isinstance(text := block.get("text"), str):
+        return block
+    return {**block, "text": change(text)}
+
+
+_APPLIED: dict[Action, Callable[[Rule, Body], Body]] = {
+    Action.SORT_TOOLS: _sort_tools,
+    Action.SORT_KEYS: _sort_keys,
+    Action.SORT_JSON: _sort_json,
+    Action.SORT_ITEMS: _sort_items,
+    Action.ONE_FORM: _one_form,
+    Action.MOVE: _move,
+    Action.DROP: _drop,
+    Action.MOVE_MESSAGE: _move_message,
+}

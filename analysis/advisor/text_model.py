@@ -1,0 +1,44 @@
+"""What the texts of one place are compared as, and what is found in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.advisor.behaviour import Behaviour, Seen
+from analysis.advisor.cause import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The text that a request has at a place. time: Unix seconds or None; session, user: empty where not told."""
+
+    request: int
+    text: str
+    time: float | None
+    session: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextSlot:
+    """offset: characters of the reference before it. example: the request whose text the reference is. differing:
+    requests that have something else than most. fixed_behind: characters of the reference behind it, slots left out.
+    pattern: regular expression of the sentence or line that a value stands in; alone: whether it holds no other value.
+    items: those out of order, in the order of the reference. whole: whether the slot is all of the text. stands_for:
+    how many requests each one that was compared stands for."""
+
+    cause: Cause
+    offset: int
+    before: str
+    after: str
+    example: int
+    seen: tuple[Seen, ...]
+    behaviour: Behaviour | None
+    differing: frozenset[int]
+    fixed_behind: int
+    detail: str = ""
+    pattern: str = ""
+    items: tuple[str, ...] = ()
+    whole: bool = False
+    alone: bool = True
+    stands_for: float = 1.0
