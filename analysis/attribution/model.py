@@ -147,7 +147,8 @@ class Verdict(StrEnum):
 class Share:
     """What one name has of a change. low, high: 95 % interval, None where there is none. own: how much its own input
     changed, in words with its unit ("hits 81 % -> 52 %"), empty where nothing is known; own_sigmas: in sigmas of that
-    change. Shares of a view and its residual add up to the change.
+    change. sigmas: of the share itself, as the gate counts them (normal); None where there is no interval. Shares of a
+    view and its residual add up to the change.
     """
 
     name: str
@@ -157,6 +158,7 @@ class Share:
     own: str
     own_sigmas: float | None
     verdict: Verdict
+    sigmas: float | None = None
 
     @property
     def told_from_chance(self) -> bool:
@@ -167,7 +169,8 @@ class Share:
 @dataclass(frozen=True, slots=True)
 class View:
     """One way to look at the change, judged. Empty `shares` where `refused` says why it could not be made. least: a
-    share of fewer ms is not named, but slight; None where the view names nobody."""
+    share of fewer ms is not named, but slight; gate: sigmas that a share has to pass; None where the view names nobody.
+    """
 
     kind: Kind
     shares: list[Share]
@@ -182,6 +185,7 @@ class View:
     notes: list[str] = field(default_factory=list)
     refused: str = ""
     least: float | None = None
+    gate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +224,14 @@ class Onset:
 @dataclass(frozen=True, slots=True)
 class Fidelity:
     """How well the twin reproduces a side. figure: "P99", "mean queue", ...; real, twin: ms; bound: how far apart they
-    may be, ms."""
+    may be, ms. held: whether what is asked rests on it: further out in the tail it does not."""
 
     side: str
     figure: str
     real: float
     twin: float
     bound: float
+    held: bool = True
 
     @property
     def ok(self) -> bool:

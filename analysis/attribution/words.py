@@ -11,6 +11,7 @@ from analysis.numbers import digits, ms, signed
 MOST_NAMED = 4
 _FEWEST_PAIRS = 20  # windows of the past, for a rate to be worth a place in the answer
 _MOST_UNEXPLAINED = 0.5  # of the change, for a view to be quoted
+_MOST_OF_IT = 0.7  # of the change: where less is named, a reader has to know
 _WHOLE_MS = 20  # from which on tenths of a millisecond are not worth a reader's time
 _BECAUSE: Mapping[str, tuple[str, str]] = {  # what a name did that made it slower, or faster
     "workload": ("the load changed", "the load changed"),
@@ -103,21 +104,29 @@ def _blame(caused: View) -> str:
     if found := named(caused):
         parts = [f"{with_interval(share)} because {because(share)}" for share in found[:MOST_NAMED]]
         return f": {', '.join(parts)} (ms, 95%)"
-    likely = [share for share in caused.shares if share.verdict in (Verdict.SLIGHT, Verdict.UNDECIDED)]
-    if not likely:
-        return ". No cause is past the gate"
-    most = max(likely, key=lambda share: abs(share.value))
-    nearest = f"nearest is {most.name}, {with_interval(most)} ms"
+    likely = [share for share in caused.shares if share.value * caused.change > 0]
+    most = max(likely, key=lambda share: abs(share.value), default=None)
+    if most is None or (most.verdict is Verdict.NOISE and not _is_clear(caused)):
+        return ". No cause is told from chance"
+    largest = f"the largest is {most.name}, {with_interval(most)} ms"
     if most.verdict is Verdict.SLIGHT and caused.least is not None:
-        return f". No cause is large enough to be named, {ms(caused.least)}; {nearest}"
-    return f". No cause is past the gate; {nearest}"
+        return f". No cause is large enough to be named, {ms(caused.least)}; {largest}"
+    return f". No cause is told from chance; {largest}"
+
+
+def _is_clear(view: View) -> bool:
+    """Whether the change itself is told from chance."""
+    return view.change_low is not None and view.change_high is not None and view.change_low * view.change_high > 0
 
 
 def _shown(shows: View) -> str:
-    """Nothing where the view leaves most of the change unexplained."""
+    """Nothing where the view leaves most of the change unexplained; of how much it is where the rest is not told."""
     if abs(shows.residual) > _MOST_UNEXPLAINED * abs(shows.change):
         return ""
-    return ", ".join(f"{share.name} {with_interval(share)}" for share in named(shows)[:MOST_NAMED])
+    found = named(shows)[:MOST_NAMED]
+    told = ", ".join(f"{share.name} {with_interval(share)}" for share in found)
+    whole = abs(sum(share.value for share in found)) >= _MOST_OF_IT * abs(shows.change)
+    return told if whole or not told else f"{told} of {ms(abs(shows.change))}, the rest not told from chance"
 
 
 def _since(caused: View, shows: View, onsets: Sequence[Onset]) -> str:

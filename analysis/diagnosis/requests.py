@@ -19,7 +19,7 @@ from cachemodel.layers import Tier, TokenSource
 _TIMES = ("ttft", "e2e", "queue")
 SERVED = (TokenSource.DEVICE, TokenSource.HOST, TokenSource.REMOTE, TokenSource.CACHED)
 _SLOWER = (Tier.HOST, Tier.REMOTE)
-_CAUSES = (MissCause.EVICTED, MissCause.ELSEWHERE)
+_CAUSES = (MissCause.EVICTED, MissCause.ELSEWHERE, MissCause.CHANGED)
 _FEWEST_LOADS, _MOST_LOADS = 30, 50_000  # to learn from; of more, evenly some
 _SAME_SIZE = 0.1  # deviation over mean of loads, below which waiting and transfer cannot be told apart
 

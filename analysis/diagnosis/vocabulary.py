@@ -36,6 +36,7 @@ FACTS: Mapping[str, Meaning] = {
     "hits": Meaning("share of prompt tokens served by a cache", "share"),
     "evicted_share": Meaning("share of prompt tokens computed because they had been evicted", "share"),
     "elsewhere_share": Meaning("share of prompt tokens computed though another replica held them", "share"),
+    "changed_share": Meaning("share of prompt tokens computed because the prompt had changed before them", "share"),
     # of loads from slower tiers
     "load_time": Meaning("time of a load from a slower tier", "ms", "loads"),
     "load_wait": Meaning("part of a load that does not hang on its size", "ms", "loads"),

@@ -44,19 +44,20 @@ def view_table(view: View, q: float | None) -> TextTable:
     rows.append([CHANGE, digits(view.change, "+"), between(view.change_low, view.change_high)])
     if view.kind in _BLAMES:
         columns += [
+            Column("sigmas"),
             Column("verdict", number=False),
             Column("what changed there", number=False, detail=True),
-            Column("sigmas", detail=True),
+            Column("by sigmas", detail=True),
         ]
-        told = [*map(_judged, shares), [""] * 3, [""] * 3]
+        told = [*map(_judged, shares), [""] * 4, [""] * 4]
         rows = [[*row, *more] for row, more in zip(rows, told, strict=True)]
     strong = [share.verdict is Verdict.NAMED for share in shares]
     return TextTable(title, columns, rows, [*strong, False, False], [provenance(view), *view.notes])
 
 
 def _judged(share: Share) -> list[str]:
-    sigmas = "" if share.own_sigmas is None else f"{share.own_sigmas:.1f}"
-    return [share.verdict.value, share.own, sigmas]
+    own, sigmas = ("" if one is None else f"{one:.1f}" for one in (share.own_sigmas, share.sigmas))
+    return [sigmas, share.verdict.value, share.own, own]
 
 
 def provenance(view: View) -> str:
@@ -79,8 +80,10 @@ def fidelity_table(found: Sequence[Fidelity]) -> Iterator[TextTable]:
     for figure, told in by_figure.items():
         cells = [_fidelity_cells(told.get(side)) for side in sides]
         rows.append([figure, *(cell for three in cells for cell in three)])
-        strong.append(not all(f.ok for f in told.values()))
-    notes = ["Bold: the twin is farther off than it may be."] if any(strong) else []
+        strong.append(not all(f.ok for f in told.values() if f.held))
+    notes = ["Bold or marked: the twin is farther off than it may be."] if any(strong) else []
+    if beside := [figure for figure, told in by_figure.items() if not any(f.held for f in told.values())]:
+        notes.append(f"Told and not asked of the twin for this figure: {', '.join(beside)}.")
     yield TextTable("How well the twin does as the servers did, ms", columns, rows, strong, notes)
 
 

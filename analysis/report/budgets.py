@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from analysis.attribution.certainty.gate import OWN_SIGMAS
 from analysis.attribution.model import Attribution, Share, View
 from analysis.attribution.words import CAUSES, change_bounds
 from analysis.numbers import ms, quantile_name
@@ -90,7 +91,7 @@ def _line(report: Report, budget: Budget) -> Line:
         raise UsageError("budgets of causes need an attribution")
     shown = _share(found.shows, budget.name)
     if budget.name in CAUSES and not found.caused.refused:
-        return _of_cause(_share(found.caused, budget.name), budget)
+        return _of_cause(_share(found.caused, budget.name), budget, found.caused)
     if budget.name in CAUSES:
         return _direct(shown, found, budget)
     if shown is None:
@@ -99,39 +100,45 @@ def _line(report: Report, budget: Budget) -> Line:
                 budget.name, budget.limit, None, None, None, Outcome.UNDECIDED, "shows", found.shows.refused
             )
         raise UsageError(_unknown(budget.name, found))
-    return _judged(shown, budget, "shows")
+    return _judged(shown, budget, found.shows)
 
 
-def _of_cause(share: Share | None, budget: Budget) -> Line:
+def _of_cause(share: Share | None, budget: Budget, caused: View) -> Line:
     if share is None:  # what did not change is not looked at
         why = "its input did not change"
         return Line(budget.name, budget.limit, 0.0, None, None, Outcome.WITHIN, "caused", why)
-    return _judged(share, budget, "caused")
+    return _judged(share, budget, caused)
 
 
 def _direct(shown: Share | None, found: Attribution, budget: Budget) -> Line:
     """Without a twin only the direct effect of a token source is told, which leaves out what others waited for it: it
     can exceed a budget, and not keep within it."""
-    if shown is not None and (line := _judged(shown, budget, "shows")).outcome is Outcome.EXCEEDED:
+    if shown is not None and (line := _judged(shown, budget, found.shows)).outcome is Outcome.EXCEEDED:
         return line
     value, low, high = (None, None, None) if shown is None else (shown.value, shown.low, shown.high)
     return Line(budget.name, budget.limit, value, low, high, Outcome.UNDECIDED, "shows", found.caused.refused)
 
 
-def _judged(share: Share, budget: Budget, view: str) -> Line:
+def _judged(share: Share, budget: Budget, view: View) -> Line:
     outcome, why = Outcome.WITHIN, ""
     if math.isnan(share.value) or share.low is None or share.high is None:
         outcome, why = Outcome.UNDECIDED, "too few requests for an interval"
     elif share.value > budget.limit and share.told_from_chance:
         outcome, why = Outcome.EXCEEDED, share.own
     elif share.value > budget.limit:
-        outcome, why = (
-            Outcome.UNDECIDED,
-            f"{share.verdict.value}: not told from chance; compare more requests",
-        )
+        outcome, why = Outcome.UNDECIDED, f"{_missing(share, view)}; compare more requests"
     elif share.high > budget.limit:
         why = f"it may be up to {ms(share.high)}: compare more requests to be surer"
-    return Line(budget.name, budget.limit, share.value, share.low, share.high, outcome, view, why)
+    return Line(budget.name, budget.limit, share.value, share.low, share.high, outcome, view.kind, why)
+
+
+def _missing(share: Share, view: View) -> str:
+    """What a share that is larger than its budget lacks to be told from chance."""
+    if share.sigmas is not None and view.gate is not None and share.sigmas <= view.gate:
+        return f"not told from chance, {share.sigmas:.1f} sigmas of the {view.gate:.1f} that it takes"
+    if share.own_sigmas is None:
+        return "not told from chance: nothing tells whether it changed itself"
+    return f"it changed itself by {share.own_sigmas:.1f} sigmas of the {OWN_SIGMAS:g} that it takes ({share.own})"
 
 
 def _total(report: Report, budget: Budget) -> Line:

@@ -8,7 +8,9 @@ from analysis.report import tables
 from analysis.report.attributed import fidelity_table, method_lines, onset_table, view_table
 from analysis.report.model import Report, SetLine
 
-FOOTNOTE = "* derived, not told by a server. Bold: the interval of the change leaves zero out, or the gate is passed."
+FOOTNOTE = (
+    "* derived, not told by a server. Bold or marked: the interval of the change leaves zero out, or the gate is passed."
+)
 
 
 def answers(report: Report) -> Iterator[tables.TextTable]:

@@ -17,8 +17,14 @@ PAGE_WIDTH = 110  # of text in a file
 _MARKDOWN = re.compile(r"[\\`*<>|\[\]]")
 
 
-def terminal_table(table: TextTable, *, detail: bool, last: Sequence[RenderableType] | None = None) -> Table:
-    """detail: whether columns of detail are there. last: cells of one more column."""
+STRONG = "\N{BLACK CIRCLE}"
+"""Marks a row where nothing is bold."""
+
+
+def terminal_table(
+    table: TextTable, *, detail: bool, last: Sequence[RenderableType] | None = None, marks: bool = False
+) -> Table:
+    """detail: whether columns of detail are there. last: cells of one more column. marks: strong rows have a sign."""
     shown = [i for i, column in enumerate(table.columns) if detail or not column.detail]
     result = Table(
         title=shown_text(table.title),
@@ -34,13 +40,19 @@ def terminal_table(table: TextTable, *, detail: bool, last: Sequence[RenderableT
         result.add_column("", no_wrap=True)
     for at, (row, strong) in enumerate(zip(table.rows, table.strong, strict=True)):
         more = [] if last is None else [last[at]]
-        result.add_row(*(shown_text(row[i]) for i in shown), *more, style="bold" if strong else None)
+        cells = [f"{row[i]} {STRONG}" if marks and strong and i == shown[0] else row[i] for i in shown]
+        result.add_row(*map(shown_text, cells), *more, style="bold" if strong else None)
     return result
 
 
 def fits(table: Table, console: Console) -> bool:
     """Whether a table has room without folding."""
-    return console.measure(table, options=console.options.update_width(10_000)).maximum <= console.width
+    return needs(table, console) <= console.width
+
+
+def needs(table: Table, console: Console) -> int:
+    """Columns of a terminal that a table takes without folding."""
+    return console.measure(table, options=console.options.update_width(10_000)).maximum
 
 
 def markdown_table(table: TextTable) -> list[str]:

@@ -12,14 +12,14 @@ from analysis.attribution.model import Finding
 from analysis.report.attributed import finding_lines
 from analysis.report.model import Report
 from analysis.report.page import answers, described, details, method
-from analysis.report.paper import escaped, fits, markdown_table, shown_text, terminal_table
+from analysis.report.paper import escaped, fits, markdown_table, needs, shown_text, terminal_table
 from analysis.report.tables import TextTable
 from cachemodel.printable import printable
 
 
 def to_terminal(report: Report, console: Console) -> None:
-    """Print the report; `console` decides width and colour. Where a table has little room, the intervals of A
-    and B are left out and the rest is folded, never cut."""
+    """Print the report; `console` decides width and colour. Where a table has little room, columns of
+    detail are left out, which is said, and the rest is folded, never cut."""
     console.print(shown_text(report.answer, "bold"), Text(), sep="\n")
     for side, line in (("A", report.a), ("B", report.b)):
         console.print(shown_text(described(side, line)))
@@ -77,9 +77,15 @@ def to_markdown(report: Report) -> str:
 def _print_tables(tables: Iterable[TextTable], console: Console) -> None:
     for table in tables:
         if table.rows:
-            whole = terminal_table(table, detail=True)
-            shown = whole if fits(whole, console) else terminal_table(table, detail=False)
+            marks = not console.is_terminal
+            whole = terminal_table(table, detail=True, marks=marks)
+            room = fits(whole, console)
+            shown = whole if room else terminal_table(table, detail=False, marks=marks)
             console.print(Text(), shown, sep="\n")
+            left_out = [column.heading for column in table.columns if column.detail]
+            if left_out and not room:
+                wider = f"{needs(whole, console)} columns show {', '.join(dict.fromkeys(left_out))}, too"
+                console.print(_indented(wider, "dim"))
         else:
             console.print(Text(), shown_text(table.title, "bold"), sep="\n")
         for note in table.notes:

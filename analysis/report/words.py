@@ -34,7 +34,7 @@ def cached_share(tokens: Sequence[TokenLine]) -> str:
     if cached := next((t for t in tokens if t.source == TokenSource.CACHED), None):
         share = cached.share
         how = "stayed near level, going" if share.change.low is not None and not share.clear else "went"
-        return f" Cached prompt tokens {how} from {share.a.value:.1%} to {share.b.value:.1%}."
+        return f" Cached prompt tokens {how} from {share.a.value:z.1%} to {share.b.value:z.1%}."
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,10 @@ def emit(
 
     output = format_of(output, as_json, file)
     if output == "text" and not file:
-        to_terminal(report, Console(highlight=False))
+        console = Console(highlight=False)
+        if not console.is_terminal and "COLUMNS" not in os.environ:
+            console = Console(highlight=False, width=PAGE_WIDTH)  # a pipe has no width
+        to_terminal(report, console)
         return
     if output == "text":
         paper = io.StringIO()

@@ -43,7 +43,8 @@ FINDING = Finding(
 
 def share(name: str, value: float, half: float | None, verdict: Verdict, own: str = "") -> Share:
     low, high = (None, None) if half is None else (value - half, value + half)
-    return Share(name, value, low, high, own, 9.5 if own else None, verdict)
+    sigmas = None if half is None else 1.96 * abs(value) / half
+    return Share(name, value, low, high, own, 9.5 if own else None, verdict, sigmas)
 
 
 def view(kind: Kind, shares: Sequence[Share], residual: float = 0.0, half: float | None = 30.0) -> View:

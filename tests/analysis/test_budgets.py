@@ -72,6 +72,19 @@ def test_a_cause_against_its_budget(
         assert "may be up to" in decision.lines[0].why
 
 
+def test_what_is_not_decided_says_which_proof_it_lacks(report: Report) -> None:
+    few = replace(share("queue", 60.0, 45.0, Verdict.UNDECIDED, "20 -> 61 ms"), sigmas=2.6)
+    itself = replace(few, sigmas=9.0, own_sigmas=2.0)
+    why = [
+        decided(report, "queue", 20.0, shows=replace(view("shows", [one]), gate=3.2)).lines[0].why
+        for one in (few, itself)
+    ]
+    assert why == [
+        "not told from chance, 2.6 sigmas of the 3.2 that it takes; compare more requests",
+        "it changed itself by 2.0 sigmas of the 3 that it takes (20 -> 61 ms); compare more requests",
+    ]
+
+
 def test_a_cause_that_is_not_looked_at_did_not_change(report: Report) -> None:
     line = decided(report, "evicted", 1.0).lines[0]
     assert (line.outcome, line.value, line.why) == (Outcome.WITHIN, 0.0, "its input did not change")

@@ -206,7 +206,7 @@ def test_no_figure_is_cut_where_there_is_little_room(width: int, report: Report)
     assert max(len(line) for line in figures.splitlines()) <= width
     assert [line.strip() for line in commands.splitlines()] == report.next_steps, "whole, to be copied"
     a = report.quantiles[0].a
-    assert (f"{a.low:.1f} to {a.high:.1f}" in shown) == (width >= 80)
+    assert (f"{a.low:.1f} to {a.high:.1f}" in shown) == (width > 80)
 
 
 def terminal(report: Report, width: int) -> str:
@@ -267,17 +267,27 @@ def test_headlines_say_no_more_than_is_known() -> None:
     told = said(view("caused", noise), view("shows", noise))
     assert told == (
         "No clear change: P50 time went from 400 ms (n = 900) to 409 ms (n = 800); 95% interval -21.0 ms to +39.0 ms."
-        " No cause is past the gate."
+        " No cause is told from chance."
     )
     assert "shows up" not in said(view("caused", noise, half=300.0))
     assert "shows up" in said(CAUSED)
     assert "shows up" not in said(CAUSED, view("shows", [share("queue", 20.0, 4.0, Verdict.NAMED)], 90.0))
     assert "because" not in said(view("caused", near, 30.0))
-    assert "No cause is past the gate; nearest is changed, 19.0 ± 14.0 ms" in said(view("caused", near, 30.0))
+    assert "No cause is told from chance; the largest is changed, 19.0 ± 14.0 ms" in said(
+        view("caused", near, 30.0)
+    )
+    against = [share("cold", -33.0, 31.0, Verdict.UNDECIDED), share("changed", 800.0, 900.0, Verdict.NOISE)]
+    assert "the largest is changed, 800 ± 900 ms" in said(view("caused", against, 30.0))
+    part = view(
+        "shows", [share("changed", 130.0, 20.0, Verdict.NAMED), share("queue", 570.0, 600.0, Verdict.NOISE)]
+    )
+    assert "it shows up as changed 130 ± 20 of 700 ms, the rest not told from chance" in said(CAUSED, part)
     slight = dataclasses.replace(
         view("caused", [share("changed", 3.0, 0.1, Verdict.SLIGHT)], 0.0, 1.0), least=5.0
     )
-    assert "No cause is large enough to be named, 5.0 ms; nearest is changed, 3.0 ± 0.1 ms" in said(slight)
+    assert "No cause is large enough to be named, 5.0 ms; the largest is changed, 3.0 ± 0.1 ms" in said(
+        slight
+    )
     assert "of too few requests for an interval" in said(
         view("caused", noise, half=None), refused("shows", "few")
     )

@@ -68,7 +68,9 @@ def twins(a: Side, b: Side, q: float | None, metric: Metric, told: tuple[ToldSid
     a, b = (replace(side, beside={**side.beside, ROW: np.arange(float(side.n))}) for side in alike(a, b))
     left_out = _left_out(metric, q, min(a.n, b.n))
     servers = [twinned(*sides, metric, told, left_out) for sides in _by_server(a, b)]
-    found = [line for server in servers for line in server.fidelity]
+    found = [
+        replace(line, held=line.figure not in left_out) for server in servers for line in server.fidelity
+    ]
     notes = list(dict.fromkeys(note for server in servers for one in server.fits for note in one.notes))
     if any(server.pair.another_room for server in servers):
         notes.append("room for KV changed: what was evicted or moved to a lower tier counts as capacity")
@@ -78,7 +80,7 @@ def twins(a: Side, b: Side, q: float | None, metric: Metric, told: tuple[ToldSid
         )
     if any(server.shortened for server in servers):
         notes.append(f"the twin replays {MOST_REPLAYED:,} requests in a row of a side, not all")
-    poor = misfit([line for line in found if line.figure not in left_out])
+    poor = misfit([line for line in found if line.held])
     return Twins(tuple(servers), found, tuple(notes), poor)
 
 

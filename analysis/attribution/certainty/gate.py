@@ -63,7 +63,7 @@ def judge(
         return _refused(split)
     found = spread(split, resampling)
     if isinstance(found, str):
-        nothing = [(None, None, Verdict.UNDECIDED)] * len(split.names)
+        nothing = [(None, None, Verdict.UNDECIDED, None)] * len(split.names)
         return _view(split, _shares(split, own, nothing), [f"no intervals and no verdicts: {found}"])
     times = student(TWO_SIDED_95, resampling.degrees)
     reach, scores = (times * found.sigma).tolist(), found.scores.tolist()
@@ -72,12 +72,12 @@ def judge(
     told = []
     for name, value, half, score in zip(split.names, split.values.tolist(), reach, scores, strict=True):
         passed = blames and score > gate and (_own(own, name)[1] or 0.0) > OWN_SIGMAS
-        told.append((value - half, value + half, _verdict(score, passed, abs(value) >= smallest)))
+        told.append((value - half, value + half, _verdict(score, passed, abs(value) >= smallest), score))
     whole = times * found.change, times * found.residual
     if not blames:
         return _view(split, _shares(split, own, told), [], whole)
     words = _gate_words(gate, smallest, split, found.critical, placebo)
-    return _view(split, _shares(split, own, told), [words], whole, smallest)
+    return _view(split, _shares(split, own, told), [words], whole, smallest, gate)
 
 
 def level_of(q: float | None, *sides: Side) -> float:
@@ -152,14 +152,16 @@ def _sigma(replicates: Floats) -> float:
     return float(known.std(ddof=1)) if len(known) > 1 else 0.0
 
 
-_Judged = tuple[float | None, float | None, Verdict]
-"""The interval of a share, and what may be said of it."""
+_Judged = tuple[float | None, float | None, Verdict, float | None]
+"""The interval of a share, what may be said of it, and its sigmas."""
 
 
 def _shares(split: Split, own: Mapping[str, Own], told: Sequence[_Judged]) -> list[Share]:
     return [
-        Share(name, value, low, high, *_own(own, name), verdict)
-        for name, value, (low, high, verdict) in zip(split.names, split.values.tolist(), told, strict=True)
+        Share(name, value, low, high, *_own(own, name), verdict, score)
+        for name, value, (low, high, verdict, score) in zip(
+            split.names, split.values.tolist(), told, strict=True
+        )
     ]
 
 
@@ -169,6 +171,7 @@ def _view(
     notes: list[str],
     halves: tuple[float, float] | None = None,
     smallest: float | None = None,
+    gate: float | None = None,
 ) -> View:
     """halves: half the widths of the intervals of the change and of the residual, ms."""
     change, rest = halves or (None, None)
@@ -185,6 +188,7 @@ def _view(
         method=split.method,
         notes=[*split.notes, *notes],
         least=smallest,
+        gate=gate,
     )
 
 

@@ -51,6 +51,7 @@ CASES: Mapping[str, Case] = {
         _A, replace(_A, burst=4.0, flushed=0.5), near=replace(_A, burst=4.0, flushed=0.02)
     ),
     "thrash": Case(_A, replace(_A, evicted=0.2), near=replace(_A, evicted=0.04)),
+    "prompts-changed": Case(_A, replace(_A, changed=0.3), near=replace(_A, changed=0.02)),
     "slot-thrash": Case(_SLOT, replace(_SLOT, turns=True), near=_SLOT, kind="llama_cpp", slots=2),
     "affinity-loss": Case(
         _FLEET, replace(_FLEET, elsewhere=0.3, spread=3), near=replace(_FLEET, elsewhere=0.02)

@@ -22,9 +22,9 @@ _SEED = 7
 @dataclass(frozen=True)
 class Traffic:
     """n requests in `seconds`. weights: of the servers; spread: over how many of them a template goes; queues: mean ms
-    by server. evicted, elsewhere, cold: shares of the prompt; host: share loaded. prefill: ms a computed token, decode:
-    ms a generated one; load_fixed, load_token: ms of a load. burst: prompts this many times as long and all new arrive
-    in one twentieth of the window, and `flushed` of the next prompts is evicted. turns: templates take turns."""
+    by server. evicted, elsewhere, changed, cold: shares of the prompt; host: share loaded. prefill: ms a computed token,
+    decode: ms a generated one; load_fixed, load_token: ms of a load. burst: prompts this many times as long and all new
+    arrive in one twentieth of the window, and `flushed` of the next prompts is evicted. turns: templates take turns."""
 
     n: int = 800
     seconds: float = 800.0
@@ -34,6 +34,7 @@ class Traffic:
     host: float = 0.0
     elsewhere: float = 0.0
     evicted: float = 0.02
+    changed: float = 0.0
     cold: float = 0.1
     hits: float | None = None
     prefill: float = 0.1
@@ -111,7 +112,7 @@ def _parts(world: Traffic, template: np.ndarray, given: Floats, rng: np.random.G
         evicted = np.where(same, 0.02, 0.98 - cold)
     parts = np.zeros((len(SOURCES), n))
     parts[1:4] = np.stack([np.full(n, world.host), np.full(n, world.elsewhere), evicted])
-    parts[5] = cold
+    parts[4], parts[5] = world.changed, cold
     return np.clip(parts * rng.uniform(0.7, 1.3, (len(SOURCES), n)), 0.0, 0.97)
 
 
