@@ -41,7 +41,7 @@ def serve(listening: socket.socket, opener: Opener, ready: Callable[[str], None]
     for name in [name for name in os.environ if name.startswith("STREAMLIT_")]:
         del os.environ[name]
     # Before any page: plotly looks at whatever is in sys.modules under this name, even while another thread loads it.
-    import pandas  # noqa: F401
+    importlib.import_module("pandas")
     import streamlit
     import uvicorn
     from starlette.middleware import Middleware

@@ -63,11 +63,12 @@ class Runner:
         )
 
     def _suffer(self, plan: Plan, model_ns: int) -> None:
-        """Wait out the faults of prefill and decode: a prefill's once a chunk, a decode's once a step.
+        """Wait out the faults of the pass, and those of prefill (once a chunk) and decode (once a step).
 
         A slowdown is one of the whole pass, since a pass is one: the largest counts.
         """
-        delay_ns, slowest = 0, 1.0
+        prompt_tokens = sum(work.tokens for work in plan.prefills)
+        delay_ns, slowest = int(self._faults.pass_s(prompt_tokens) * 1e9), 1.0
         struck: list[tuple[Sequence, Fired, int]] = []
         passages = [[work] for work in plan.prefills]
         if plan.decodes:

@@ -4,6 +4,8 @@
     layer=decode,slowdown=2[,p=0.1]     the decoder takes twice its time in steps with prefill or decode in them
     evict=0.5[,every_s=2]               half of the device's cached blocks go, every 2 seconds (1 unless told)
     device_blocks=64                    no more than 64 blocks of the device may be used
+    step_ms=12                          every pass over the device takes 12 ms longer, whoever is in it
+    token_ms=0.2                        and 0.2 ms longer for each prompt token that it computes
     lose_events=0.1                     one in ten batches of KV events is lost, its number used up
     layer=host,fail=1                   no load from the host comes through (of `remote`: from the disk); its tokens
                                         are computed, and the blocks stay where they are
@@ -41,7 +43,12 @@ class Fired(NamedTuple):
 
 
 NOTHING = Fired()
-_OF_CACHE = ("evict", "device_blocks")  # they strike whoever runs, and no layer in particular
+_OF_ALL = (
+    "evict",
+    "device_blocks",
+    "step_ms",
+    "token_ms",
+)  # they strike whoever runs, and no layer in particular
 _MOST_SPELLS = 1000
 MOST_ON = 64  # each is drawn in every step, and named on every span it strikes
 
@@ -58,7 +65,7 @@ class _On:
 
 @dataclass(slots=True)
 class _Spell:
-    """When a fault of the cache was on, Unix nanoseconds."""
+    """When a fault that strikes all was on, Unix nanoseconds."""
 
     fault: Fault
     start_ns: int
@@ -158,6 +165,16 @@ class Faults:
             (int(fault.amount) for fault in self._now().by_kind.get("device_blocks", ())), default=None
         )
 
+    def pass_s(self, prompt_tokens: int) -> float:
+        """Seconds that a pass over the device takes longer which computes so many prompt tokens."""
+        if "step_ms" not in self._on.by_kind and "token_ms" not in self._on.by_kind:
+            return 0.0
+        by_kind = self._now().by_kind
+        step_ms, token_ms = (
+            math.fsum(fault.amount for fault in by_kind.get(kind, ())) for kind in ("step_ms", "token_ms")
+        )
+        return (step_ms + token_ms * prompt_tokens) / 1e3
+
     def loses_events(self) -> bool:
         """Whether this batch of KV events is lost on its way out (its sequence number is used up)."""
         if "lose_events" not in self._on.by_kind:
@@ -165,7 +182,7 @@ class Faults:
         return any(self._draws(fault.amount) for fault in self._now().by_kind.get("lose_events", ()))
 
     def during(self, start_ns: int, end_ns: int) -> tuple[str, ...]:
-        """The faults of the cache that were on for some of this time (Unix nanoseconds), as marks."""
+        """The faults that strike all and were on for some of this time (Unix nanoseconds), as marks."""
         if not self._spells:
             return ()
         self._now()
@@ -191,7 +208,7 @@ class Faults:
             if spell.fault not in ends_at:
                 spell.end_ns = min(spell.end_ns, now)
         came = (fault for fault in ends_at if fault not in self._on.ends_at)
-        self._spells.extend(_Spell(fault, now) for fault in came if fault.kind in _OF_CACHE)
+        self._spells.extend(_Spell(fault, now) for fault in came if fault.kind in _OF_ALL)
         on = _On(ends_at, first_end=min(ends_at.values(), default=math.inf))
         for fault in ends_at:
             if fault.layer:

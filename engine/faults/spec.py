@@ -21,8 +21,9 @@ LOADED = ("host", "remote")
 class Fault:
     """A fault that is on. spec: the line that asked for it, which is also its mark on spans.
 
-    kind: delay_ms, slowdown, fail, evict, device_blocks or lose_events; amount: its number, of `fail` how likely a load
-    fails; p: how likely a passage of its layer is struck; for_s: after which it is over, infinite for never.
+    kind: delay_ms, slowdown, fail, evict, device_blocks, step_ms, token_ms or lose_events; amount: its number, of
+    `fail` how likely a load fails; p: how likely a passage of its layer is struck; for_s: after which it is over,
+    infinite for never.
     """
 
     id: int
@@ -52,6 +53,8 @@ _NUMBERS = {
     "fail": _SHARE,
     "evict": _SHARE,
     "device_blocks": _Number(0, 2**40, "a whole number of blocks, at least 1", whole=True),
+    "step_ms": _Number(0, 600_000, "milliseconds above 0, at most 600000"),
+    "token_ms": _Number(0, 1000, "milliseconds above 0, at most 1000"),
     "lose_events": _SHARE,
     "p": _SHARE,
     "every_s": _SECONDS,
@@ -64,6 +67,8 @@ _KINDS = {
     "fail": ("layer", "for_s"),
     "evict": ("every_s", "for_s"),
     "device_blocks": ("for_s",),
+    "step_ms": ("for_s",),
+    "token_ms": ("for_s",),
     "lose_events": ("for_s",),
 }
 KINDS = tuple(_KINDS)

@@ -213,6 +213,8 @@ def inject(url: str, spec: str | None, as_list: bool, clear: bool, token: str | 
       layer=decode,slowdown=2[,p=0.1]    prefill or decode takes twice its time
       evict=0.5[,every_s=2]              half of the cached blocks on the device go, every 2 seconds
       device_blocks=64                   a smaller pool
+      step_ms=12                         every pass over the device takes 12 ms longer
+      token_ms=0.2                       and this much for each prompt token that it computes
       lose_events=0.1                    one in ten batches of KV events is lost
       layer=host,fail=1                  no load from the host (or remote) comes through
       ...,for_s=30                       it is over after 30 seconds

@@ -40,7 +40,7 @@ from store.client import connect
 
 SERVER = "attributed"
 ANY = "tcp://127.0.0.1:*"
-SLOW_DEVICE = ("layer=prefill,delay_ms=12", "layer=decode,delay_ms=12", "layer=host,delay_ms=20")
+SLOW_DEVICE = ("step_ms=12", "token_ms=0.2", "layer=host,delay_ms=20")
 OPTIONS = (
     "--max-num-batched-tokens",
     "64",

@@ -42,7 +42,7 @@ def test_delays_are_measured_and_taken_back(tmp_path: Path) -> None:
         short = ("--seconds", "2", "--rounds", "1", "--layer", "queue")
         assert "is not watched: run hitmap attach" in str(perturb(on, *short).exception)
         few = str(perturb(on, *short, "--server", SERVER).exception)
-        assert "too few requests came in turns without a delay: none" in few
+        assert "too few requests came in the time without a delay: none" in few
         with loaded(on):
             asked = ("--server", SERVER, "--delay", "20", "--layer", "queue", "--layer", "decode")
             result = perturb(on, *asked, "--seconds", "16", "--quantile", "mean", "--json")

@@ -125,6 +125,17 @@ def test_the_smallest_pool_counts() -> None:
     assert faults.device_blocks() is None
 
 
+def test_slow_devices_add_up() -> None:
+    faults = Faults()
+    assert faults.pass_s(100) == 0.0
+    first = faults.add("step_ms=12")
+    faults.add("step_ms=3")
+    assert faults.pass_s(100) == pytest.approx(0.015)
+    faults.add("token_ms=0.2")
+    assert faults.remove(first.id)
+    assert faults.pass_s(100) == pytest.approx(0.023)
+
+
 def test_events_are_lost_as_often_as_asked() -> None:
     faults = Faults(seed=1)
     assert not any(faults.loses_events() for _ in range(100))
@@ -153,7 +164,7 @@ def test_the_line_is_the_mark_and_ids_are_never_used_twice() -> None:
 
 WRONG = {
     "": "is not key=value",
-    "layer=host": "say one of delay_ms, slowdown, fail, evict, device_blocks, lose_events",
+    "layer=host": "say one of delay_ms, slowdown, fail, evict, device_blocks, step_ms, token_ms, lose_events",
     "evict=0.5,lose_events=0.5": "say one of",
     "delay_ms=5": "needs layer=frontend|queue|prefix|host|remote|prefill|decode|other",
     "layer=response,delay_ms=5": "there is no layer 'response'; there are frontend, queue, prefix, host, remote",

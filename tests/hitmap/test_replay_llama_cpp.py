@@ -74,8 +74,8 @@ def test_it_is_attached_and_adds_up(db: Any, player: Player) -> None:
 def test_log_lines_have_the_time_of_the_recording_moved(db: Any, player: Player) -> None:
     """Each event lies where the shifted start of the process and its uptime put it: to the millisecond of the start.
 
-    Played faster than recorded, a line is for a moment as new as its writing, until the player corrects the file's time.
-    Who looks just then takes the start for later than it was, until he looks again: never for earlier.
+    Played faster than recorded, the file is for a moment as new as the write, until the player corrects its time. Who
+    looks just then takes the start for later than it was, until he looks again: never for earlier.
     """
     starts = (
         "SELECT min(start), countIf(start = least) > count() / 2 FROM (SELECT"

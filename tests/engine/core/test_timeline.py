@@ -191,6 +191,26 @@ def test_a_delay_of_the_device_is_felt_by_everybody() -> None:
     assert "fault" not in decode.attributes
 
 
+def test_a_slow_device_takes_its_time_once_a_pass_and_for_each_token_that_it_computes() -> None:
+    """Whoever is in the pass: its law is the one of the twin, step + prefill * tokens."""
+    faults = Faults()
+    core = ByHand(faults)
+    decoding = core.submit(tokens(4), 3, ignore_eos=True).request
+    core.step()
+    faults.add("step_ms=4")
+    faults.add("token_ms=0.5")
+    core.submit(tokens(6, head=1), 1)
+    core.submit(tokens(8, head=2), 1)
+    waited: list[float] = []
+    wait = faults.wait
+    faults.wait = lambda seconds: waited.append(seconds) or wait(seconds)  # type: ignore[method-assign, func-returns-value]
+    core.step()  # a decode and two prompts
+    core.step()  # the last decode
+    assert waited == pytest.approx([0.004 + 14 * 0.0005, 0.004])
+    decode = only(decoding, "decode")
+    assert decode.end_ns - decode.start_ns >= 15_000_000
+
+
 @pytest.mark.parametrize("layer", ["queue", "remote"])
 def test_a_delay_of_the_queue_or_the_disk_holds_one_request_alone(layer: str) -> None:
     faults = Faults()
