@@ -47,8 +47,8 @@ class Prompt:
     """One prompt. request_id: its own, or file and line where it has none. session, user: as the record names them,
     empty where it does not. time: Unix seconds when it was sent, None where nothing tells. isolation: salt and adapter
     that keep its blocks from others. reads_off: the option that keeps the cache from being read, empty for none. marks:
-    paths at which the sender set cache breakpoints. prompt_tokens, cached_tokens: by the usage of its response. response:
-    what was answered, where it is told. body: the request as sent, None where only its parts are known.
+    paths at which the sender set cache breakpoints. prompt_tokens, cached_tokens: by the usage of its response.
+    response: what was answered, where it is told. body: the request as sent, None where only its parts are known.
     """
 
     request_id: str
