@@ -63,6 +63,8 @@ def headline(
         told = f"{what} {'rose' if change > 0 else 'fell'} by {ms(abs(change))}, {path}"
     clear = low is not None and high is not None and not low <= 0 <= high
     blame, shown = _blame(caused), _shown(shows) if clear else ""
+    if not caused.refused and unexplained(caused):
+        blame += f"; {signed(caused.residual)} of it is not explained"
     text = f"{told}{blame}{f'; it shows up as {shown}' if shown else ''}."
     return text[0].upper() + text[1:] + _since(caused, shows, onsets) + false_blame(placebo)
 
@@ -114,14 +116,27 @@ def _blame(caused: View) -> str:
     return f". No cause is told from chance; {largest}"
 
 
+def unexplained(view: View) -> bool:
+    """Whether most of a change that is told from chance has no name."""
+    return _is_clear(view) and _mostly_left(view)
+
+
+def _mostly_left(view: View) -> bool:
+    return abs(view.residual) > _MOST_UNEXPLAINED * abs(view.change)
+
+
 def _is_clear(view: View) -> bool:
     """Whether the change itself is told from chance."""
-    return view.change_low is not None and view.change_high is not None and view.change_low * view.change_high > 0
+    return (
+        view.change_low is not None
+        and view.change_high is not None
+        and view.change_low * view.change_high > 0
+    )
 
 
 def _shown(shows: View) -> str:
     """Nothing where the view leaves most of the change unexplained; of how much it is where the rest is not told."""
-    if abs(shows.residual) > _MOST_UNEXPLAINED * abs(shows.change):
+    if _mostly_left(shows):
         return ""
     found = named(shows)[:MOST_NAMED]
     told = ", ".join(f"{share.name} {with_interval(share)}" for share in found)

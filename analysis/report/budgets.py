@@ -5,21 +5,26 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from analysis.attribution.certainty.gate import OWN_SIGMAS
 from analysis.attribution.model import Attribution, Share, View
-from analysis.attribution.words import CAUSES, change_bounds
-from analysis.numbers import ms, quantile_name
+from analysis.attribution.words import CAUSES, change_bounds, unexplained
+from analysis.numbers import ms, quantile_name, signed
 from analysis.report.model import SCHEMA, Report
+from cachemodel.causes import MissCause
 from cachemodel.errors import UsageError
 from cachemodel.layers import SERVING_LAYERS
 
 TOTAL = "total"
 _NONE = (None, None)
-_BUDGET = re.compile(r"\s*(?P<name>[^=]+?)\s*=\s*(?P<size>\d+(?:\.\d+)?)\s*(?P<unit>us|ms|s)\s*")
+_HITS, _CAPACITY = "hits", "capacity"
+_MISSES = frozenset(map(str, MissCause))
+_BUDGET = re.compile(
+    r"\s*(?P<name>[^=]+?)\s*=\s*(?P<size>\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(?P<unit>us|ms|s)\s*"
+)
 _LAYERS = tuple(layer.name for layer in SERVING_LAYERS)
 _MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
@@ -72,11 +77,18 @@ def parse_budget(text: str) -> Budget:
 
 
 def decide(report: Report, budgets: Sequence[Budget]) -> Decision:
-    """Hold a report against budgets; raises UsageError for a name that nothing has.
+    """Hold a report against budgets; raises UsageError for a name that nothing has, or that has two.
 
     A cause exceeds its budget when its share is larger and told from chance, however slight it is: what matters is
     what the budget says. Larger and not told from chance is not decided.
     """
+    if report.shared and report.shared >= min(report.a.n, report.b.n):
+        raise UsageError(
+            "all requests of one set are in the other one, too, which decides nothing: choose another"
+        )
+    names = [budget.name for budget in budgets]
+    if double := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(f"there are several budgets for {', '.join(double)}: give one each")
     lines = [_line(report, budget) for budget in budgets]
     outcomes = {line.outcome for line in lines}
     worst = next((o for o in (Outcome.EXCEEDED, Outcome.UNDECIDED) if o in outcomes), Outcome.WITHIN)
@@ -104,10 +116,30 @@ def _line(report: Report, budget: Budget) -> Line:
 
 
 def _of_cause(share: Share | None, budget: Budget, caused: View) -> Line:
+    if share is None and (why := _told_otherwise(budget.name, {share.name for share in caused.shares})):
+        return Line(budget.name, budget.limit, None, None, None, Outcome.UNDECIDED, "caused", why)
     if share is None:  # what did not change is not looked at
         why = "its input did not change"
         return Line(budget.name, budget.limit, 0.0, None, None, Outcome.WITHIN, "caused", why)
-    return _judged(share, budget, caused)
+    line = _judged(share, budget, caused)
+    if line.outcome is Outcome.WITHIN and unexplained(caused):
+        why = f"{signed(caused.residual)} of {signed(caused.change)} is not explained: it may be of this"
+        return replace(line, outcome=Outcome.UNDECIDED, why=why)
+    return line
+
+
+def _told_otherwise(name: str, told: Set[str]) -> str:
+    """Why a cause that is not told may have changed all the same; empty where it cannot have."""
+    if name in _MISSES and _HITS in told:
+        return (
+            "which prompts lost their hits is not known here: hold hits, or let hitmap read the request log"
+        )
+    if name == _HITS and not _MISSES.isdisjoint(told):
+        causes = ", ".join(sorted(_MISSES & told))
+        return f"lost hits are told by cause here: hold {causes}"
+    if name == MissCause.EVICTED and _CAPACITY in told:
+        return f"the room for KV changed, and what is evicted counts as {_CAPACITY}: hold that"
+    return ""
 
 
 def _direct(shown: Share | None, found: Attribution, budget: Budget) -> Line:
@@ -145,11 +177,11 @@ def _total(report: Report, budget: Budget) -> Line:
     """The change of the quantile itself, with the attribution's interval, which knows how long load has a memory."""
     name = quantile_name(report.quantile, "mean")
     value = next(c for c in report.quantiles if c.name == name).change.value
-    low, high = (
-        change_bounds((found.caused, found.shows, found.composition))
-        if (found := report.attribution)
-        else _NONE
-    )
+    low, high = _NONE
+    if found := report.attribution:
+        views = [view for view in (found.caused, found.shows, found.composition) if not view.refused]
+        low, high = change_bounds(views)
+        value = views[0].change if views else value  # of the same requests as its interval
     outcome, why = Outcome.WITHIN, ""
     if low is None or high is None:
         outcome, why = Outcome.UNDECIDED, "too few requests for an interval"

@@ -17,6 +17,7 @@ from analysis.report.model import Report
 from analysis.report.reader import (
     check_known,
     check_not_empty,
+    common,
     counters,
     deployment,
     label_names,
@@ -72,6 +73,7 @@ def _compared(client: Client, a: Selection, b: Selection, asked: Asked, words: s
         check_enough(metric, names, sets)
     except TooFew as error:
         raise UserError(f"{error}{spans_elsewhere(client, error.requests)}") from None
+    shared = common(client, a, b)
     if asked.early:
         asked.early(build(metric, asked.quantile, names, sets, [], words, windows))
     question = asked.of(metric)
@@ -83,5 +85,14 @@ def _compared(client: Client, a: Selection, b: Selection, asked: Asked, words: s
         report,
         attribution=found,
         answer=found.headline + cached_share(report.tokens),
-        warnings=list(dict.fromkeys([*report.warnings, *found.notes])),
+        warnings=list(dict.fromkeys([*report.warnings, *found.notes, *_shared(shared, report)])),
+        shared=shared,
     )
+
+
+def _shared(shared: int, report: Report) -> list[str]:
+    if not shared or report.a.name == report.b.name:
+        return []
+    return [
+        f"{shared:,} requests are in both sets, which hides what differs: choose sets apart from each other"
+    ]

@@ -97,7 +97,7 @@ class SetLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Two sets of requests compared by one metric at one quantile, None for the mean. workload: mean tokens of a
-    request. attribution: what caused the change; None where nobody asked."""
+    request. attribution: what caused the change; None where nobody asked. shared: requests that both sets hold."""
 
     schema: int = SCHEMA
     metric: str
@@ -113,6 +113,7 @@ class Report:
     counters: list[CounterLine]
     warnings: list[str] = field(default_factory=list)
     next_steps: list[str] = field(default_factory=list)
+    shared: int = 0
     method: str = (
         "Harrell-Davis quantiles. All 95% intervals are of one kind: one set of resamples of blocks of time as long as"
         " the load has a memory, widened for what few blocks hide, Student's t. What a quantile is made of: its exact"

@@ -9,7 +9,8 @@ from analysis.report.attributed import fidelity_table, method_lines, onset_table
 from analysis.report.model import Report, SetLine
 
 FOOTNOTE = (
-    "* derived, not told by a server. Bold or marked: the interval of the change leaves zero out, or the gate is passed."
+    "* derived, not told by a server. Bold or marked: the interval of the change leaves zero out, or the gate is"
+    " passed."
 )
 
 

@@ -124,6 +124,12 @@ def read(client: Client, selection: Selection, metric: Metric, most: int = MOST_
     )
 
 
+def common(client: Client, a: Selection, b: Selection) -> int:
+    """How many requests both sets hold."""
+    sql = f"SELECT count() FROM requests WHERE ({a.condition}) AND ({b.condition})"
+    return int(client.query(sql, parameters={**a.parameters, **b.parameters}).result_rows[0][0])
+
+
 def label_names(client: Client) -> list[str]:
     """Labels that requests carry."""
     rows = client.query(

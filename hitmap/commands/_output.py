@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,30 @@ def emit(
         click.echo(rendered, nl=False)
         return
     try:
-        file.write_text(rendered, encoding="utf-8")
+        _replace(file, rendered)
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file whole or not at all, so that the last good one stays; a pipe or device is written to."""
+    if file.exists() and not file.is_file():
+        file.write_text(text, encoding="utf-8")
+        return
+    target = file.resolve()  # what a link points to is what is meant
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask()
+    new = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.chmod(mode)
+        new.replace(target)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """Of this process; there is no way to ask without setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -50,17 +50,17 @@ def command(
         with progress() as tell:
             asked = question.asked(tell)
             report = question.compared(client, asked)
+        emit(
+            report,
+            output,
+            as_json,
+            file,
+            to_terminal=text.to_terminal,
+            to_markdown=text.to_markdown,
+            to_html=dashboard.report_page.to_html if is_page else None,
+        )
         if keep:
             from analysis.report.save import save
 
             run = save(client, report, asked, question.layers)
             click.echo(f"kept in findings as run {run}", err=True)
-    emit(
-        report,
-        output,
-        as_json,
-        file,
-        to_terminal=text.to_terminal,
-        to_markdown=text.to_markdown,
-        to_html=dashboard.report_page.to_html if is_page else None,
-    )

@@ -144,6 +144,18 @@ def test_the_same_requests_twice_change_nothing(filled: Database) -> None:
     assert not any("hitmap gate" in step for step in data["next_steps"]), "which would be a wrong call"
 
 
+def test_requests_that_both_sets_hold_are_told(filled: Database) -> None:
+    """14 warm ones in A, and all 42 in B."""
+    data = json.loads(report(filled, "--a", "phase=warm", "--b", "phase=*", "--json").output)
+    assert data["shared"] == 14
+    assert any(warning.startswith("14 requests are in both sets") for warning in data["warnings"])
+    shown = CliRunner().invoke(
+        cli, ["gate", "--store", filled.dsn, "--budget", "total=1s", "--a", "phase=warm", "--b", "phase=w*"]
+    )
+    assert isinstance(shown.exception, UserError)
+    assert "all requests of one set are in the other one" in str(shown.exception)
+
+
 def test_all_of_a_report_has_one_kind_of_interval(filled: Database) -> None:
     """The change of the quantile is said in the answer, in each view and in the table of quantiles."""
     data = json.loads(report(filled, *PAIR, "--json", "--quantile", "0.5").output)

@@ -52,7 +52,8 @@ def twinned(a: Side, b: Side, metric: Metric, told: tuple[ToldSide, ToldSide], l
         return _of_arms(a, b, metric, said)
     rooms = [side.rooms.get(half.servers[0], Room()) for half, side in zip((a, b), told, strict=True)]
     sides = [_shortened(known(side, one)) for side, one in zip((a, b), said, strict=True)]
-    fits = [fit(side, one) for side, one in zip(sides, said, strict=True)]
+    # Whether all that loaded the server is here was looked at before some were left out.
+    fits = [fit(side, replace(one, requests=None)) for side, one in zip(sides, said, strict=True)]
     limits = _limits([one.limits for one in fits], said)
     halves = [
         _half(side, replace(one, limits=limit), metric)

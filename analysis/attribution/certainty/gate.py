@@ -31,6 +31,7 @@ LEAST_OF_CHANGE, LEAST_OF_LEVEL = 0.05, 0.01
 """A smaller share is slight. Of what moved: a replay counts as right within a tenth of each figure (analysis.twin), so
 half of that says more about the model than about the servers. Of the quantile itself: two samples of the same 20,000
 requests a side can differ by as much where nothing changed (docs/limits.md)."""
+_ROUNDING = 1e-9  # of the change: what resamples of constants differ by
 _FEWEST_ROUNDS = 50  # whose spread is known within a tenth
 _BLAME = ("shows", "caused")  # a composition and the linear rule describe, they blame nobody
 
@@ -101,9 +102,11 @@ def spread(split: Split, resampling: Resampling) -> Spread | str:
         return f"{len(replicates)} of {len(split.replicates)} resamples could be split, {_FEWEST_ROUNDS} are needed"
     centred = replicates - replicates.mean(axis=0)
     raw = centred.std(axis=0, ddof=1)
+    rounding = _ROUNDING * max(abs(split.change), float(np.abs(split.values).max(initial=0.0)))
+    raw, centred = np.where(raw <= rounding, 0.0, raw), np.where(raw <= rounding, 0.0, centred)
     sigma = resampling.widen * raw
     largest = np.abs(ratio(centred, np.broadcast_to(raw, centred.shape))).max(axis=1, initial=0.0)
-    critical = float(np.quantile(largest[np.isfinite(largest)], 1 - FAMILY_WISE))
+    critical = float(np.quantile(largest, 1 - FAMILY_WISE))
     return Spread(
         sigma=sigma,
         scores=sigmas(ratio(split.values, sigma), resampling.degrees),

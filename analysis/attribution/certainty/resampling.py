@@ -51,10 +51,8 @@ def resampling(
     """
     if empty := [side.name for side in (a, b) if not side.n]:
         return _refuse(a, b, rounds, f"{' and '.join(empty)} has no requests: choose a wider window")
-    if paired is None:
-        paired = interleaved(a, b)
-    if paired:
-        return _together(a, b, rng, rounds)
+    if paired or (paired is None and interleaved(a, b)):
+        return _together(a, b, rng, rounds, asked=paired is True)
     cuts = [_cut(side.arrival, *span(side), _series(side, _fine(side))) for side in (a, b)]
     draws = [_draw(cut.count, rounds, rng) for cut in cuts]
     return _resampling(a, b, (cuts[0], cuts[1]), (draws[0], draws[1]), paired=False)
@@ -72,16 +70,20 @@ class _Cut:
     asked: float
 
 
-def _together(a: Side, b: Side, rng: np.random.Generator, rounds: int) -> Resampling:
-    """Windows of the time that both sides span; what drifts is the difference between them."""
+def _together(a: Side, b: Side, rng: np.random.Generator, rounds: int, *, asked: bool) -> Resampling:
+    """Windows of the time that both sides span; what drifts is the difference between them. asked: whether somebody
+    wants it so, and has to know where it cannot be."""
     begin, end = span(a, b)
     bins = min(_BINS, a.n, b.n)
     fine = [window(side.arrival, begin, end, bins) for side in (a, b)]
     both = np.intersect1d(fine[0], fine[1])
     if len(both) < min(FEWEST_BLOCKS, bins):
-        raise UserError(
-            f"{a.name} and {b.name} share no time, so they cannot be paired: leave the pairing to hitmap"
-        )
+        if asked:
+            raise UserError(
+                f"{a.name} and {b.name} share too little time to be paired: leave the pairing to hitmap"
+            )
+        few = f"the requests of both meet in {len(both)} stretches of time, {FEWEST_BLOCKS} are needed"
+        return _refuse(a, b, rounds, f"{few}: send them over longer")
     means_a, means_b = (_series(side, at, bins)[:, both] for side, at in zip((a, b), fine, strict=True))
     arrivals = np.concatenate((a.arrival, b.arrival))
     cut = _cut(arrivals, begin, end, means_b - means_a if len(means_a) == len(means_b) else means_b)

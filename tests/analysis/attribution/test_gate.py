@@ -219,3 +219,12 @@ def test_a_tier_has_the_tokens_it_served_and_the_time_that_took() -> None:
     assert own["host"][1] > 5  # type: ignore[operator]
     assert own["host tokens"][0].startswith("host tokens 69.")
     assert own["host tokens"][1] < 3  # type: ignore[operator]
+
+
+def test_constants_that_differ_by_rounding_have_an_interval_of_no_width() -> None:
+    """Each request takes as long as every other: resamples differ in the last digits of a float only."""
+    rounded = split([2.0, 4.0], sigma=1e-13)
+    view = judge(rounded, MOVED, drawn())
+    assert [share.verdict for share in view.shares] == [Verdict.NAMED, Verdict.NAMED]
+    assert [(share.low, share.high) for share in view.shares] == [(2.0, 2.0), (4.0, 4.0)]
+    assert view.gate == LOWEST_GATE

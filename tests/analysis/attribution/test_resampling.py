@@ -120,7 +120,7 @@ def test_what_cannot_be_resampled_is_refused_in_words() -> None:
     assert "(n = 1) arrive at one time" in resampling(one, a, rng).refused
     assert str(FEWEST_BLOCKS) in resampling(a, one, rng).refused
     assert "at one time" in resampling(replace(a, arrival=np.full(300, 7.0)), a, rng).refused
-    with pytest.raises(UserError, match="share no time"):
+    with pytest.raises(UserError, match="share too little time"):
         resampling(a, under_load(300, HOUR, 0, rng, begin=9 * HOUR), rng, paired=True)
 
 
@@ -141,3 +141,18 @@ def test_students_t_is_close_to_the_tables() -> None:
         assert sigmas(np.array([tabled]), degrees)[0] == pytest.approx(1.96, rel=0.01)
     assert student(3.0, np.inf) == 3.0
     assert sigmas(ratio(np.array([2.0, 0.0]), np.zeros(2)), 5).tolist() == [MOST_SIGMAS, 0.0]
+
+
+def test_arms_that_meet_in_two_bursts_have_figures_and_no_intervals() -> None:
+    """Nobody asked for pairs, so there is nothing to leave to anybody."""
+    rng = np.random.default_rng(0)
+    a, b = arms(400, HOUR, 0, rng)
+    burst = np.sort(np.concatenate([rng.uniform(0, 30, 200), rng.uniform(HOUR, HOUR + 30, 200)]))
+    a, b = (replace(side, arrival=burst[: side.n]) for side in (a, b))
+    drawn = resampling(a, b, rng)
+    assert (
+        drawn.refused
+        == "the requests of both meet in 2 stretches of time, 5 are needed: send them over longer"
+    )
+    with pytest.raises(UserError, match="share too little time to be paired"):
+        resampling(a, b, rng, paired=True)
