@@ -6,6 +6,7 @@ from analysis.advisor.cause import REMEDIES, Cause, Safety
 from analysis.advisor.model import HEAD_ROLES, Slot
 from analysis.advisor.rules import Action, Rule
 
+_ANYTHING = ("", r"^[^\n]*?$", r"^[^\n]+?$", r"[^\n]*?", r"[^\n]+?")  # would move whatever stands first
 _FORMS = {
     Cause.WHITESPACE: Action.ONE_FORM,
     Cause.UNICODE: Action.ONE_FORM,
@@ -26,7 +27,7 @@ def rules_of(slot: Slot) -> tuple[Rule, ...]:
         )
     if slot.whole and role == "system":
         return (Rule(Action.MOVE_MESSAGE, role, message=_ordinal(slot)),)
-    if not slot.pattern or REMEDIES[slot.cause].safety is Safety.NONE or role == "tools":
+    if slot.pattern in _ANYTHING or REMEDIES[slot.cause].safety is Safety.NONE or role == "tools":
         return ()
     dropped = REMEDIES[slot.cause].safety is Safety.DROP and slot.alone
     action = Action.DROP if dropped else Action.MOVE

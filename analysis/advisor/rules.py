@@ -185,8 +185,8 @@ def _texts(rule: Rule, change: Callable[[str], str], body: Body) -> Body:
     told = dict(body)
     if rule.role == "prompt" and isinstance(text := body.get("prompt"), str):
         told["prompt"] = change(text)
-    if rule.role == "system" and isinstance(text := body.get("system"), str):  # Anthropic's form
-        told["system"] = change(text)
+    if rule.role == "system" and (own := body.get("system")):  # Anthropic's form
+        told["system"] = _content(change, own)
     if isinstance(messages := body.get("messages"), list):
         told["messages"] = [_message(rule, change, message) for message in messages]
     return told if told != body else body
@@ -195,12 +195,13 @@ def _texts(rule: Rule, change: Callable[[str], str], body: Body) -> Body:
 def _message(rule: Rule, change: Callable[[str], str], message: Any) -> Any:
     if not _is_of(rule, message):
         return message
-    content = message.get("content")
+    return {**message, "content": _content(change, message["content"])} if message.get("content") else message
+
+
+def _content(change: Callable[[str], str], content: Any) -> Any:
     if isinstance(content, str):
-        return {**message, "content": change(content)}
-    if not isinstance(content, list):
-        return message
-    return {**message, "content": [_block(change, block) for block in content]}
+        return change(content)
+    return [_block(change, block) for block in content] if isinstance(content, list) else content
 
 
 def _block(change: Callable[[str], str], block: Any) -> Any:

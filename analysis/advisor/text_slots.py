@@ -21,6 +21,7 @@ LASTING = 0.6  # of the texts have a sentence that is of their template
 MOSTLY = 0.6  # of what texts say is looked up where less of it lasts
 FREE = 0.7  # share of a text that differs, beyond which it is nobody's template
 WINDOW = 80  # characters that a text has lost at its beginning, and another has not
+FEWEST = 3  # values that begin alike, to be a kind of their own
 NEAR = 24  # characters between two values of one cause that are one
 
 
@@ -131,8 +132,27 @@ def _values(compared: _Compared, example: int) -> Iterator[TextSlot]:
         else:
             merged.append((gap, own))
     for gap, _ in merged:
-        seen = _seen(compared, gap)
-        yield _slot(compared.reference, gap, _cause(seen), example, seen, compared.gaps)
+        for seen in _kinds(_seen(compared, gap)):
+            yield _slot(compared.reference, gap, _cause(seen), example, seen, compared.gaps)
+
+
+def _kinds(seen: tuple[Seen, ...]) -> list[tuple[Seen, ...]]:
+    """The values of a gap that is empty for most, apart by how they begin: what several senders put there is several
+    things. Each with the others' left out."""
+    groups: dict[str, int] = Counter(_beginning(one.value) for one in seen if one.value)
+    if len(groups) < 2 or sum(groups.values()) > len(seen) / 2:
+        return [seen]
+    several = [group for group, count in groups.items() if count >= FEWEST]
+    return [
+        tuple(one if _beginning(one.value) == group else replace(one, value="") for one in seen)
+        for group in several
+    ] or [seen]
+
+
+def _beginning(value: str) -> str:
+    """Its first word, or sign; of a number that it is one."""
+    told = words(value[:80]).words[:1]
+    return "" if not told else "9" if told[0][0].isdigit() else told[0]
 
 
 def _cause(seen: Sequence[Seen]) -> Cause:

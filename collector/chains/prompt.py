@@ -82,6 +82,23 @@ def read_prompt(record: Record, row: UsageRow) -> Prompt | str:
     )
 
 
+def read_body(body: Record) -> Prompt | str:
+    """The prompt of a request by itself, or why there is none."""
+    told = _content(body, body)
+    if isinstance(told, str):
+        return told
+    return Prompt(
+        **told,
+        time=0.0,
+        seconds=_DEFAULT_S,
+        server="",
+        model=str(body.get("model", "")),
+        request_id="",
+        counted=None,
+        options={name: body[name] for name in _OPTIONS if name in body},
+    )
+
+
 _OPTIONS = (
     "add_generation_prompt",
     "continue_final_message",

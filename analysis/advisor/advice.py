@@ -1,0 +1,195 @@
+"""Advice on a log of prompts: what breaks the cache, what to write instead, and what that would save."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from analysis.advisor.cause import REMEDIES, Cause, Remedy
+from analysis.advisor.gains import Body, Gain, Replayed, Tokenize, Total, gains
+from analysis.advisor.learn import learn
+from analysis.advisor.model import Slot
+from analysis.advisor.remedy import rules_of
+from analysis.advisor.rules import Rule, apply
+from analysis.prefix_replay.rules import Rule as CacheRule
+from cachemodel.prompts.model import Prompt
+
+SCHEMA_VERSION = 1
+MOST_REPLAYED = 5000  # requests, the last ones, that gains are worked out on
+MIN_SHARE = 0.01  # of the computed tokens: what saves less is not worth a change
+DIFF_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """One slot and what to do about it.
+
+    gain: of the replay, None where no rule can write it otherwise; at_most: tokens behind the slot that would be found
+    again, if nothing else were in the way. share: of the computed tokens, of `gain.next`, else of `at_most`. diff: what
+    the rules change in the request of the slot's example, unified.
+    """
+
+    slot: Slot
+    remedy: Remedy
+    rules: tuple[Rule, ...]
+    gain: Gain | None
+    at_most: int
+    share: float
+    diff: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Something that is no fault of a prompt: tokens that are computed because of it, and what it is about."""
+
+    cause: Cause
+    requests: int
+    tokens: int
+    share: float
+    detail: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """n prompts of a log, replayed: the last ones that gains are worked out on. as_sent: their tokens by the cache's
+    rule; together: with all rules in place. counted: prompt and cached tokens by the usage of those responses that told
+    both, None where none did."""
+
+    n: int
+    replayed: int
+    as_sent: Total
+    together: Total
+    suggestions: tuple[Suggestion, ...]
+    beside: tuple[Beside, ...]
+    cache: str
+    tokens_by: str
+    counted: Total | None = None
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Of all suggestions, in the order in which they are applied."""
+        return tuple(rule for one in self.suggestions for rule in one.rules)
+
+
+def advise(
+    prompts: Sequence[Prompt],
+    tokenize: Tokenize,
+    cache: CacheRule,
+    *,
+    cache_name: str,
+    tokens_by: str,
+    min_share: float = MIN_SHARE,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Advice:
+    """Learn from all prompts, which are in order of time, and price by the last of them."""
+    progress("comparing prompts")
+    slots = learn(prompts)
+    progress("replaying")
+    recent = prompts[-MOST_REPLAYED:]
+    replayed = Replayed(recent, tokenize, cache)
+    computed = max(1, replayed.as_sent.computed)
+    per_character = replayed.as_sent.prompt / max(1, sum(len(part.text) for p in recent for part in p.parts))
+    ordered = sorted(slots, key=lambda slot: -slot.behind)  # what breaks a prefix first hides the others
+    rules = [_without_doubles(rules_of(slot), ordered[:at]) for at, slot in enumerate(ordered)]
+    told = []
+    for slot, own, gain in zip(ordered, rules, gains(replayed, rules), strict=True):
+        at_most = round(slot.lost * per_character * len(recent) / len(prompts))
+        saved = max(gain.alone, gain.next) if own else at_most
+        if saved / computed >= min_share:
+            told.append(
+                Suggestion(
+                    slot=slot,
+                    remedy=REMEDIES[slot.cause],
+                    rules=own,
+                    gain=gain if own else None,
+                    at_most=at_most,
+                    share=saved / computed,
+                    diff=_example_diff(prompts, slot, own),
+                )
+            )
+    told.sort(key=lambda one: -one.share)
+    all_rules = [rule for one in told for rule in one.rules]
+    return Advice(
+        n=len(prompts),
+        replayed=len(recent),
+        as_sent=replayed.as_sent,
+        together=replayed.rewritten(all_rules) if all_rules else replayed.as_sent,
+        suggestions=tuple(told),
+        beside=tuple(_beside(recent, replayed, min_share)),
+        cache=cache_name,
+        tokens_by=tokens_by,
+        counted=_counted(recent),
+    )
+
+
+def _without_doubles(rules: tuple[Rule, ...], before: Sequence[Slot]) -> tuple[Rule, ...]:
+    """Rules that no earlier slot has: two values of one sentence move with it together."""
+    known = {rule for slot in before for rule in rules_of(slot)}
+    return tuple(rule for rule in rules if rule not in known)
+
+
+def _example_diff(prompts: Sequence[Prompt], slot: Slot, rules: Sequence[Rule]) -> str:
+    """Of the slot's example, or of the first request that the rules change."""
+    if not rules:
+        return ""
+    requests = [at for at, one in enumerate(prompts) if one.request_id == slot.example]
+    for at in (*requests, *(one.request for one in slot.seen)):
+        if (body := prompts[at].body) and (changed := diff(body, apply(rules, body))):
+            return changed
+    return ""
+
+
+def diff(before: Body, after: Body) -> str:
+    """What was changed in a request: a unified diff of its readable form, at most DIFF_LINES of it."""
+    lines = difflib.unified_diff(
+        list(_lines(before)), list(_lines(after)), "as sent", "rewritten", n=1, lineterm=""
+    )
+    told = list(islice(lines, DIFF_LINES + 1))
+    return "\n".join([*told[:DIFF_LINES], "..."] if len(told) > DIFF_LINES else told)
+
+
+def _lines(body: Body) -> Iterable[str]:
+    """Tools one a line, then messages, their text line by line."""
+    tools = body.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        yield f"tool {json.dumps(tool, ensure_ascii=False)}"
+    messages = body.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        yield f"[{message.get('role')}]"
+        content = message.get("content")
+        yield from (
+            content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        ).splitlines()
+    if isinstance(text := body.get("prompt"), str):
+        yield from text.splitlines()
+
+
+def _beside(prompts: Sequence[Prompt], replayed: Replayed, min_share: float) -> Iterator[Beside]:
+    """What keeps prompts from the cache that is not in them."""
+    computed = replayed.as_sent.computed
+    apart = len({prompt.isolation for prompt in prompts})
+    off = sorted({prompt.reads_off for prompt in prompts if prompt.reads_off})
+    found: list[tuple[Cause, int, int, str]] = []
+    if apart > 1:
+        requests = sum(bool(prompt.isolation) for prompt in prompts)
+        detail = f"{apart} salts or adapters keep prompts from each other's blocks"
+        found.append((Cause.ISOLATION, requests, computed - replayed.shared().computed, detail))
+    if off:
+        requests = sum(bool(prompt.reads_off) for prompt in prompts)
+        found.append((Cause.READS_OFF, requests, computed - replayed.read().computed, ", ".join(off)))
+    for cause, requests, tokens, detail in found:
+        if tokens >= min_share * max(1, computed):
+            yield Beside(cause, requests, tokens, tokens / max(1, computed), detail)
+
+
+def _counted(prompts: Sequence[Prompt]) -> Total | None:
+    told = [
+        (prompt.prompt_tokens, prompt.cached_tokens)
+        for prompt in prompts
+        if prompt.prompt_tokens is not None and prompt.cached_tokens is not None
+    ]
+    return Total(sum(p for p, _ in told), sum(c for _, c in told)) if told else None

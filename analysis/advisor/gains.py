@@ -1,0 +1,108 @@
+"""What rewriting would save: the same requests, at the same times, replayed through the server's own block rules."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.advisor.rules import Rule, apply
+from analysis.prefix_replay.model import Requests
+from analysis.prefix_replay.replay import replay
+from analysis.prefix_replay.rules import Rule as CacheRule
+from cachemodel.prompts.model import Prompt
+
+Body = Mapping[str, Any]
+Tokens = NDArray[np.uint32]
+Tokenize = Callable[[Body], Tokens]
+"""The prompt tokens of a request as its server would render it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Of n requests, tokens: prompt tokens, and of these what is served and computed."""
+
+    prompt: int
+    served: int
+
+    @property
+    def computed(self) -> int:
+        """Tokens that the cache does not save."""
+        return self.prompt - self.served
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Computed tokens that a rewrite saves: alone, and next, with those told before it in place. A fault further behind
+    in the prompt saves nothing alone, as long as one in front of it breaks the prefix."""
+
+    alone: int
+    next: int
+
+
+class Replayed:
+    """Requests through one cache, as they were sent and as rules would have written them."""
+
+    def __init__(self, prompts: Sequence[Prompt], tokenize: Tokenize, rule: CacheRule) -> None:
+        self._bodies = [prompt.body or {} for prompt in prompts]
+        self._tokenize, self._rule = tokenize, rule
+        self._tokens = [tokenize(body) for body in self._bodies]
+        self._isolation = np.array([_number(prompt.isolation) for prompt in prompts], dtype=np.uint64)
+        self._reads_off = np.array([bool(prompt.reads_off) for prompt in prompts])
+        times = np.array([np.nan if prompt.time is None else prompt.time for prompt in prompts])
+        self._sent = None if np.isnan(times).any() else times
+        self.as_sent = self._total(self._tokens)
+
+    def rewritten(self, rules: Sequence[Rule]) -> Total:
+        """With these rules in front of the server."""
+        told = []
+        for body, before in zip(self._bodies, self._tokens, strict=True):
+            after = apply(rules, body)
+            told.append(before if after is body else self._tokenize(after))
+        return self._total(told)
+
+    def shared(self) -> Total:
+        """Without salts and adapters that keep requests apart."""
+        return self._total(self._tokens, isolation=np.zeros_like(self._isolation))
+
+    def read(self) -> Total:
+        """Without options that keep the cache from being read."""
+        return self._total(self._tokens, reads_off=np.zeros_like(self._reads_off))
+
+    def _total(
+        self,
+        tokens: Sequence[Tokens],
+        isolation: NDArray[np.uint64] | None = None,
+        reads_off: NDArray[np.bool_] | None = None,
+    ) -> Total:
+        offsets = np.zeros(len(tokens) + 1, np.int64)
+        np.cumsum([len(one) for one in tokens], out=offsets[1:])
+        requests = Requests(
+            tokens=np.concatenate(tokens) if tokens else np.zeros(0, np.uint32),
+            offsets=offsets,
+            isolation=self._isolation if isolation is None else isolation,
+            sent=self._sent,
+            reads_off=self._reads_off if reads_off is None else reads_off,
+        )
+        return Total(int(offsets[-1]), int(replay(requests, self._rule).served.sum()))
+
+
+def gains(replayed: Replayed, rules: Sequence[Sequence[Rule]]) -> list[Gain]:
+    """Of each set of rules, in this order."""
+    told, so_far, before = [], list[Rule](), replayed.as_sent.computed
+    for own in rules:
+        alone = replayed.as_sent.computed - replayed.rewritten(own).computed if own else 0
+        if own:
+            so_far += own
+        after = replayed.rewritten(so_far).computed if own else before
+        told.append(Gain(alone, before - after))
+        before = after
+    return told
+
+
+def _number(isolation: str) -> int:
+    return zlib.crc32(isolation.encode(errors="replace")) + 1 if isolation else 0

@@ -1,0 +1,198 @@
+"""Advice as it is told: plain figures and short texts, the same for a terminal, Markdown and JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.advisor.advice import SCHEMA_VERSION, Advice, Suggestion
+from analysis.advisor.behaviour import Behaviour
+from analysis.advisor.cause import Cause
+from analysis.advisor.model import Slot
+
+VALUES_SHOWN, VALUE_CHARACTERS = 4, 60
+
+
+@dataclass(frozen=True)
+class Told:
+    """A suggestion. saves: prompt tokens that the replay computes less, next to those told before; alone: without
+    those; None where no rule can write it. at_most: tokens behind the slot that were sent before. share: of all
+    computed tokens. values: some that stand in the slot."""
+
+    cause: str
+    path: str
+    role: str
+    offset: int
+    before: str
+    after: str
+    requests: int
+    of: int
+    values: list[str]
+    evidence: str
+    saves: int | None
+    alone: int | None
+    at_most: int
+    share: float
+    safety: str
+    what: str
+    why: str
+    diff: str
+
+
+@dataclass(frozen=True)
+class ToldBeside:
+    """Tokens that are computed for a reason outside the prompts."""
+
+    cause: str
+    requests: int
+    tokens: int
+    share: float
+    detail: str
+
+
+@dataclass(frozen=True)
+class AdviceReport:
+    """Advice on a log. prompt, served, computed: tokens by the replay; computed_after: with all rewrites in place.
+    counted_prompt, counted_cached: by the usage of responses, None where none told."""
+
+    schema_version: int
+    answer: str
+    prompts: int
+    replayed: int
+    cache: str
+    tokens_by: str
+    prompt_tokens: int
+    served_tokens: int
+    computed_tokens: int
+    computed_after: int
+    counted_prompt: int | None
+    counted_cached: int | None
+    suggestions: list[Told]
+    beside: list[ToldBeside]
+    notes: list[str]
+    left_out: list[str]
+
+
+def report(advice: Advice, left_out: Sequence[str] = ()) -> AdviceReport:
+    """left_out: what of the log was no prompt, one sentence each."""
+    counted = advice.counted
+    return AdviceReport(
+        schema_version=SCHEMA_VERSION,
+        answer=_answer(advice),
+        prompts=advice.n,
+        replayed=advice.replayed,
+        cache=advice.cache,
+        tokens_by=advice.tokens_by,
+        prompt_tokens=advice.as_sent.prompt,
+        served_tokens=advice.as_sent.served,
+        computed_tokens=advice.as_sent.computed,
+        computed_after=advice.together.computed,
+        counted_prompt=counted.prompt if counted else None,
+        counted_cached=counted.served if counted else None,
+        suggestions=[_told(one) for one in advice.suggestions],
+        beside=[
+            ToldBeside(one.cause.value, one.requests, one.tokens, one.share, one.detail)
+            for one in advice.beside
+        ],
+        notes=list(_notes(advice)),
+        left_out=list(left_out),
+    )
+
+
+def _answer(advice: Advice) -> str:
+    """The one sentence."""
+    sent = advice.as_sent
+    begin = (
+        f"{advice.n:,} prompts: of {sent.prompt:,} tokens {_percent(sent.computed, sent.prompt)} are computed"
+    )
+    if not advice.suggestions:
+        return f"{begin}. Nothing in the prompts keeps more than 1% of that from the cache."
+    saved = sent.computed - advice.together.computed
+    first = advice.suggestions[0]
+    place = f"{first.slot.cause.value} at {first.slot.path}"
+    if saved <= 0:
+        return f"{begin}; {place} keeps up to {first.share:.0%} of that from the cache."
+    what = "the suggestion below" if len(advice.suggestions) == 1 else "the suggestions below"
+    return f"{begin}; with {what} {_percent(saved, sent.computed)} of that would be found. First: {place}."
+
+
+def _notes(advice: Advice) -> list[str]:
+    told = [
+        f"Tokens by {advice.tokens_by}; found by replay through {advice.cache}, which evicts nothing: an upper bound"
+        " where the cache is small."
+    ]
+    if advice.replayed < advice.n:
+        told.append(f"Learned from all {advice.n:,} prompts, replayed with the last {advice.replayed:,}.")
+    if counted := advice.counted:
+        told.append(
+            f"By the usage of responses {_percent(counted.served, counted.prompt)} of {counted.prompt:,} tokens came"
+            f" from the cache; the replay says {_percent(advice.as_sent.served, advice.as_sent.prompt)}."
+        )
+    return told
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "none"
+
+
+def _told(one: Suggestion) -> Told:
+    slot = one.slot
+    return Told(
+        cause=slot.cause.value,
+        path=slot.path,
+        role=slot.role,
+        offset=slot.offset,
+        before=slot.before,
+        after=slot.after,
+        requests=slot.requests,
+        of=slot.of,
+        values=_values(slot),
+        evidence=evidence(slot),
+        saves=one.gain.next if one.gain else None,
+        alone=one.gain.alone if one.gain else None,
+        at_most=one.at_most,
+        share=one.share,
+        safety=one.remedy.safety.value,
+        what=one.remedy.what,
+        why=one.remedy.why,
+        diff=one.diff,
+    )
+
+
+def _values(slot: Slot) -> list[str]:
+    """The commonest, or the first where all differ."""
+    counts = Counter(one.value for one in slot.seen if one.value)
+    return [value[:VALUE_CHARACTERS] for value, _ in counts.most_common(VALUES_SHOWN)]
+
+
+def evidence(slot: Slot) -> str:
+    """What was seen, in one sentence."""
+    begin = f"differs in {slot.requests:,} of {slot.of:,} requests"
+    facts = [slot.detail] if slot.detail else []
+    if slot.behaviour:
+        facts += _facts(slot.cause, slot.behaviour)
+    return f"{begin}: {'; '.join(facts)}" if facts else begin
+
+
+def _facts(cause: Cause, behaves: Behaviour) -> list[str]:
+    told = [f"{behaves.distinct:,} different values in {behaves.n:,}"]
+    shown: Mapping[Cause, str | None] = {
+        Cause.CLOCK: _order(behaves),
+        Cause.COUNTER: f"up by {behaves.step:g} each time" if behaves.step else None,
+        Cause.SESSION_VALUE: _constant("session", behaves.in_session),
+        Cause.USER_VALUE: _constant("user", behaves.in_user) or _constant("session", behaves.in_session),
+    }
+    return told + [fact for fact in (shown.get(cause),) if fact]
+
+
+def _order(behaves: Behaviour) -> str | None:
+    if behaves.with_time is not None and behaves.with_time > 0.9:
+        return f"going up with the time of the request (rank correlation {behaves.with_time:.2f})"
+    return f"going up in {behaves.rising:.0%} of the steps" if behaves.rising is not None else None
+
+
+def _constant(what: str, share: float | None) -> str | None:
+    return (
+        f"the same within a {what} in {share:.0%} of the steps" if share is not None and share > 0.5 else None
+    )

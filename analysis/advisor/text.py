@@ -1,0 +1,95 @@
+"""An advice report for a terminal and as Markdown. Prompts may hold anything: what is shown of them is made safe."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from analysis.advisor.report import AdviceReport, Told
+from analysis.report.paper import escaped, shown_text
+from cachemodel.printable import printable
+
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+LINE = 140  # characters of a line of a diff that are shown
+
+
+def to_terminal(report: AdviceReport, console: Console) -> None:
+    """Print the report; `console` decides width and colour."""
+    console.print(shown_text(report.answer, "bold"))
+    for number, one in enumerate(report.suggestions, start=1):
+        console.print(Text(), shown_text(f"{number}. {_title(one)}", "bold"), sep="\n")
+        for sentence in _sentences(one):
+            console.print(Padding(shown_text(sentence), (0, 0, 0, 3), expand=False))
+        for line in printable(one.diff).splitlines():
+            shown = Text(_cut(line), _STYLES.get(line[:1], "dim"))
+            console.print(Padding(shown, (0, 0, 0, 3), expand=False))
+    for title, sentences in _lists(report):
+        console.print(Text(), Text(title, style="bold"), sep="\n")
+        for sentence in sentences:
+            console.print(Padding(shown_text(sentence), (0, 0, 0, 2), expand=False))
+
+
+def to_markdown(report: AdviceReport) -> str:
+    """A self-contained Markdown page."""
+    lines = ["# Advice", "", escaped(report.answer), ""]
+    for number, one in enumerate(report.suggestions, start=1):
+        lines += [f"## {number}. {escaped(_title(one))}", ""]
+        lines += [f"* {escaped(sentence)}" for sentence in _sentences(one)]
+        if one.diff:
+            shown = printable(one.diff)
+            fence = "`" * max(3, 1 + max(map(len, _runs(shown)), default=0))
+            lines += ["", f"{fence}diff", *map(_cut, shown.splitlines()), fence]
+        lines.append("")
+    for title, sentences in _lists(report):
+        lines += [f"## {title}", "", *(f"* {escaped(sentence)}" for sentence in sentences), ""]
+    return "\n".join(lines)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LINE else f"{line[:LINE]} \N{HORIZONTAL ELLIPSIS}"
+
+
+def _runs(text: str) -> list[str]:
+    """Runs of backticks."""
+    return [run for run in "".join(c if c == "`" else " " for c in text).split() if run]
+
+
+def _title(one: Told) -> str:
+    saves = one.saves if one.saves is not None else one.at_most
+    much = f"{saves:,} tokens" if one.saves is not None else f"up to {saves:,} tokens"
+    return f"{one.cause} at {one.path}: {much}, {one.share:.0%} of what is computed"
+
+
+def _sentences(one: Told) -> list[str]:
+    place = (
+        f"between \N{LEFT DOUBLE QUOTATION MARK}{one.before}\N{RIGHT DOUBLE QUOTATION MARK} and"
+        if one.before
+        else "before"
+    )
+    told = (
+        [f"{place} \N{LEFT DOUBLE QUOTATION MARK}{one.after}\N{RIGHT DOUBLE QUOTATION MARK}"]
+        if one.after
+        else []
+    )
+    told.append(one.evidence)
+    if one.values:
+        told.append("such as " + " \N{MIDDLE DOT} ".join(one.values))
+    if one.alone is not None and one.saves is not None and one.alone < one.saves:
+        told.append(f"alone it saves {one.alone:,}: what stands before it has to go first")
+    told.append(f"{one.safety}: {one.what} ({one.why})")
+    return told
+
+
+def _lists(report: AdviceReport) -> list[tuple[str, list[str]]]:
+    beside = [
+        f"{one.cause}: {one.tokens:,} tokens ({one.share:.0%} of what is computed) in {one.requests:,} requests;"
+        f" {one.detail}"
+        for one in report.beside
+    ]
+    titled = [
+        ("Not a fault of the prompts", beside),
+        ("How this was worked out", report.notes),
+        ("Left out", report.left_out),
+    ]
+    return [(title, sentences) for title, sentences in titled if sentences]
