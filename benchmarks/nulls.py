@@ -3,9 +3,10 @@
     python -m benchmarks.nulls [--runs 500]
 
 Latency layers share an autoregressive load (tests/analysis/attribution/loads.py); both windows are alike, or decode is
-slower in B by some sigmas of its own share. The split is the cheap one of that file: it is the error bars and the gate
-that are tried. "placebo": a history of 24 windows without a change, taken through the placebo test as a user's is; its
-rate must agree with that of the runs.
+slower in B by some sigmas of its own share. Nulls are tried with "where it shows" as a report makes it, and with the
+cheap split of that file, which takes nothing as unchanged: there it is the error bars and the gate that are tried.
+"placebo": a history of 24 windows without a change, taken through the placebo test as a user's is; its rate must agree
+with that of the runs.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.attribution.certainty.gate import judge
+from analysis.attribution.certainty.gate import judge, level_of
 from analysis.attribution.certainty.inputs import own_changes
 from analysis.attribution.certainty.placebo import binomial, placebo
 from analysis.attribution.certainty.resampling import resampling
-from analysis.attribution.model import Resampling, Side, Split, Verdict, View
+from analysis.attribution.model import Refused, Resampling, Side, Split, Verdict, View
+from analysis.attribution.shows.split import shows
 from tests.analysis.attribution.loads import by_layer, under_load
 
 N = 1000
@@ -31,12 +33,17 @@ PILOTS = 40
 @dataclass(frozen=True, slots=True)
 class Case:
     """memory_s: of the load; hours: of a window; q: quantile, None for the mean; sigmas: how much slower decode is in
-    B, in standard deviations of its share between windows that are alike."""
+    B, in standard deviations of its share between windows that are alike; shows: whether the split is a report's."""
 
     memory_s: float
     hours: float
     q: float | None
     sigmas: float = 0.0
+    shows: bool = False
+
+    def split(self, a: Side, b: Side, drawn: Resampling) -> Split | Refused:
+        """The change taken apart."""
+        return shows(a, b, self.q, drawn) if self.shows else by_layer(a, b, drawn, self.q)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ def run(case: Case, runs: int, seed: int) -> Found:
     for _ in range(runs):
         a, b = _windows(case, rng, slower)
         drawn = resampling(a, b, rng)
-        view = judge(by_layer(a, b, drawn, case.q), own_changes(a, b, drawn), drawn)
+        view = judge(case.split(a, b, drawn), own_changes(a, b, drawn), drawn, level=level_of(case.q, a, b))
         blamed.append({share.name for share in view.shares if share.verdict == Verdict.NAMED})
         covered += _covered(view, slower if case.q is None else None if slower else 0.0)
         degrees.append(drawn.degrees)
@@ -103,12 +110,9 @@ def fleet(case: Case, days: int, seed: int) -> tuple[int, int]:
     """Pairs tried and pairs blamed by the placebo test, over some histories of 24 windows each."""
     rng = np.random.default_rng(seed)
 
-    def split(a: Side, b: Side, drawn: Resampling) -> Split:
-        return by_layer(a, b, drawn, case.q)
-
     length = case.hours * HOUR
     told = [
-        placebo(under_load(24 * N, 24 * length, case.memory_s, rng), length, split, rng, work=10**9)
+        placebo(under_load(24 * N, 24 * length, case.memory_s, rng), length, case.split, rng, work=10**9)
         for _ in range(days)
     ]
     return sum(one.pairs for one in told), sum(one.blamed for one in told)
@@ -122,15 +126,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = parser.parse_args(arguments).runs
     print(f"{N} requests a window, {runs} runs a case; blamed in nothing: 2 % are allowed")
     print("memory  window  of      blamed              95 % interval  covered  degrees  placebo")
-    for memory, hours, q in [(m, h, q) for m in (0, 300, 600) for h in (1, 2) for q in (None, 0.95)]:
-        case = Case(memory, hours, q)
+    cases = [(m, h, q, s) for s in (True, False) for m in (0, 300, 600) for h in (1, 2) for q in (None, 0.95)]
+    for memory, hours, q, real in cases:
+        case = Case(memory, hours, q, shows=real)
         found = run(case, runs, seed=1)
         low, high = binomial(found.named, runs)
         pairs, wrong = fleet(case, max(1, runs // 60), seed=2)
         print(
             f"{memory / 60:3.0f} min  {hours:3.0f} h   {'mean' if q is None else f'P{100 * q:g}':4}"
             f"  {found.named:4} = {found.named / runs:6.2%}  {low:7.2%} - {high:6.2%}"
-            f"  {found.covered:9.1%}  {found.degrees:7.1f}  {wrong} of {pairs}",
+            f"  {found.covered:9.1%}  {found.degrees:7.1f}  {wrong} of {pairs}  {'shows' if real else 'layers'}",
             flush=True,
         )
     print("\ndecode slower in B, windows of 2 h: runs in which it is blamed, and in which anything else is")

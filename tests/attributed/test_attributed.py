@@ -81,11 +81,12 @@ def test_what_was_changed_is_what_is_blamed(
     view = judged(engines[engine], cause)
     share = next(share for share in view.shares if share.name == cause)
     words = f"{share} of {view.change:.0f} ms; by itself {by_itself:.0f} ms"
-    assert share.value >= SHARE * (view.change - by_itself), words
+    assert share.value >= SHARE * view.change, words
     assert share.low is not None
     assert share.high is not None
     assert 0 < share.low <= view.change + by_itself, words
     assert share.high >= view.change - by_itself, words
+    assert {one.name for one in view.shares if one.verdict is Verdict.NAMED} <= {cause}, words
 
 
 def test_the_same_load_again_is_laid_on_nothing_that_was_the_same(

@@ -19,9 +19,10 @@ from tests.analysis.attribution.loads import by_layer, under_load
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("real", [True, False], ids=["shows", "layers"])
 @pytest.mark.parametrize("memory_s", [300, 600])
-def test_nobody_is_blamed_for_load_memory_and_intervals_cover(memory_s: float) -> None:
-    found = run(Case(memory_s=memory_s, hours=2.0, q=0.95), runs=60, seed=11)
+def test_nobody_is_blamed_for_load_memory_and_intervals_cover(memory_s: float, real: bool) -> None:
+    found = run(Case(memory_s=memory_s, hours=2.0, q=0.95, shows=real), runs=60, seed=11)
     # 2 % allowed; what 60 runs of that exceed with a chance below 0.2 %.
     assert found.named <= 5, found
     # Shares of one run hang together: runs are counted, not shares.

@@ -22,9 +22,10 @@ _SEED = 7
 @dataclass(frozen=True)
 class Traffic:
     """n requests in `seconds`. weights: of the servers; spread: over how many of them a template goes; queues: mean ms
-    by server. evicted, elsewhere, changed, cold: shares of the prompt; host: share loaded. prefill: ms a computed token,
-    decode: ms a generated one; load_fixed, load_token: ms of a load. burst: prompts this many times as long and all new
-    arrive in one twentieth of the window, and `flushed` of the next prompts is evicted. turns: templates take turns."""
+    by server. evicted, elsewhere, changed, cold: shares of the prompt; host: share loaded. prefill: ms a computed
+    token, decode: ms a generated one; load_fixed, load_token: ms of a load. burst: prompts this many times as long and
+    all new arrive in one twentieth of the window, and `flushed` of the next prompts is evicted. turns: templates take
+    turns."""
 
     n: int = 800
     seconds: float = 800.0
