@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from analysis.advisor.cause import REMEDIES, Cause, Remedy
+from analysis.advisor.beside import Beside, beside
+from analysis.advisor.cause import REMEDIES, Remedy
 from analysis.advisor.gains import Body, Gain, Replayed, Tokenize, Total, gains
 from analysis.advisor.learn import learn
 from analysis.advisor.model import Slot
 from analysis.advisor.remedy import rules_of
+from analysis.advisor.rendered import template_slots
 from analysis.advisor.rules import Rule, apply
 from analysis.prefix_replay.rules import Rule as CacheRule
 from cachemodel.prompts.model import Prompt
@@ -39,17 +41,6 @@ class Suggestion:
     at_most: int
     share: float
     diff: str
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """Something that is no fault of a prompt: tokens that are computed because of it, and what it is about."""
-
-    cause: Cause
-    requests: int
-    tokens: int
-    share: float
-    detail: str
 
 
 @dataclass(frozen=True)
@@ -93,7 +84,8 @@ def advise(
     replayed = Replayed(recent, tokenize, cache)
     computed = max(1, replayed.as_sent.computed)
     per_character = replayed.as_sent.prompt / max(1, sum(len(part.text) for p in recent for part in p.parts))
-    ordered = sorted(slots, key=lambda slot: -slot.behind)  # what breaks a prefix first hides the others
+    slots += template_slots(recent, replayed.tokens, per_character)
+    ordered = _in_order(prompts, slots)  # what breaks a prefix first hides the others
     rules = [_without_doubles(rules_of(slot), ordered[:at]) for at, slot in enumerate(ordered)]
     told = []
     for slot, own, gain in zip(ordered, rules, gains(replayed, rules), strict=True):
@@ -119,11 +111,22 @@ def advise(
         as_sent=replayed.as_sent,
         together=replayed.rewritten(all_rules) if all_rules else replayed.as_sent,
         suggestions=tuple(told),
-        beside=tuple(_beside(recent, replayed, min_share)),
+        beside=tuple(beside(recent, replayed, min_share)),
         cache=cache_name,
         tokens_by=tokens_by,
         counted=_counted(recent),
     )
+
+
+def _in_order(prompts: Sequence[Prompt], slots: Sequence[Slot]) -> list[Slot]:
+    """As they stand in the prompt of their example."""
+    by_id = {prompt.request_id: prompt for prompt in prompts}
+
+    def place(slot: Slot) -> tuple[int, int, float]:
+        paths = [part.path for part in by_id[slot.example].parts]
+        return paths.index(slot.path) if slot.path in paths else len(paths), slot.offset, -slot.behind
+
+    return sorted(slots, key=place)
 
 
 def _without_doubles(rules: tuple[Rule, ...], before: Sequence[Slot]) -> tuple[Rule, ...]:
@@ -166,24 +169,6 @@ def _lines(body: Body) -> Iterable[str]:
         ).splitlines()
     if isinstance(text := body.get("prompt"), str):
         yield from text.splitlines()
-
-
-def _beside(prompts: Sequence[Prompt], replayed: Replayed, min_share: float) -> Iterator[Beside]:
-    """What keeps prompts from the cache that is not in them."""
-    computed = replayed.as_sent.computed
-    apart = len({prompt.isolation for prompt in prompts})
-    off = sorted({prompt.reads_off for prompt in prompts if prompt.reads_off})
-    found: list[tuple[Cause, int, int, str]] = []
-    if apart > 1:
-        requests = sum(bool(prompt.isolation) for prompt in prompts)
-        detail = f"{apart} salts or adapters keep prompts from each other's blocks"
-        found.append((Cause.ISOLATION, requests, computed - replayed.shared().computed, detail))
-    if off:
-        requests = sum(bool(prompt.reads_off) for prompt in prompts)
-        found.append((Cause.READS_OFF, requests, computed - replayed.read().computed, ", ".join(off)))
-    for cause, requests, tokens, detail in found:
-        if tokens >= min_share * max(1, computed):
-            yield Beside(cause, requests, tokens, tokens / max(1, computed), detail)
 
 
 def _counted(prompts: Sequence[Prompt]) -> Total | None:

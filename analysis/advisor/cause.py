@@ -38,9 +38,17 @@ class Cause(StrEnum):
     HISTORY_REWRITTEN = "history rewritten"
     REASONING_STRIPPED = "reasoning stripped"
     INSERTED = "inserted before history"
+    SHARED_BEHIND = "shared text behind what varies"
+    IMAGE_FIRST = "image before shared text"
+    TEMPLATE = "template rewrites history"
+    HOISTED = "system message hoisted"
     ISOLATION = "isolation"
     READS_OFF = "reads switched off"
     EMBEDS = "given as embeddings"
+    NOT_TEXT = "images, audio or files not served"
+    MARKERS = "rolling cache markers"
+    SLOTS = "too few slots"
+    BOUNDARY = "just short of a boundary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +102,43 @@ REMEDIES: dict[Cause, Remedy] = {
         "the model sees its earlier reasoning",
     ),
     Cause.INSERTED: Remedy(Safety.MOVE, "append new messages, insert none", _ELSEWHERE),
+    Cause.SHARED_BEHIND: Remedy(
+        Safety.MOVE, "put what all requests share in front of what they do not", _ELSEWHERE
+    ),
+    Cause.IMAGE_FIRST: Remedy(
+        Safety.MOVE, "put the image behind the text that all requests share", _ELSEWHERE
+    ),
+    Cause.TEMPLATE: Remedy(
+        Safety.NONE,
+        "have the template keep earlier turns as they were (an option of the template, or another one)",
+        "the chat template of the server writes them anew; the request is as it was",
+    ),
+    Cause.HOISTED: Remedy(
+        Safety.MOVE,
+        "send what comes in mid-conversation as a user's message",
+        "the template puts every system message at the top; as a user's it weighs less",
+    ),
     Cause.ISOLATION: Remedy(Safety.NONE, "share one salt where it is allowed", "not a fault of the prompt"),
     Cause.READS_OFF: Remedy(
         Safety.NONE, "ask without the option where it is not needed", "not a fault of the prompt"
     ),
     Cause.EMBEDS: Remedy(
         Safety.NONE, "send the image or text itself", "servers find no prefix in embeddings"
+    ),
+    Cause.NOT_TEXT: Remedy(
+        Safety.NONE, "ask whether this server caches such prompts", "text prompts of the log are served"
+    ),
+    Cause.MARKERS: Remedy(
+        Safety.NONE,
+        "leave markers where they were, and add new ones",
+        "this server renders them into the prompt",
+    ),
+    Cause.SLOTS: Remedy(
+        Safety.NONE, "give the server more slots", "prompts that take turns push each other out"
+    ),
+    Cause.BOUNDARY: Remedy(
+        Safety.NONE,
+        "make the shared beginning a little longer",
+        "a cache keeps whole units, and none below its minimum",
     ),
 }

@@ -10,7 +10,7 @@ from analysis.advisor.tool_lists import tool_name
 from analysis.advisor.words import sentences
 from cachemodel.prompts.model import Kind, Part, Prompt
 
-SAME = 0.5  # share of the smaller head's characters that must be in the cluster's
+SAME = 0.5  # share of the smaller head that must be in the cluster's
 MAX_SENTENCES = 400  # of a head are looked at: those at its beginning
 MAX_CHARACTERS = 40_000
 
@@ -62,8 +62,8 @@ class _Clusters:
         votes: Counter[int] = Counter()
         for feature in features:
             for cluster in self._with.get(feature, ()):
-                votes[cluster] += len(feature)
-        size = sum(map(len, features))
+                votes[cluster] += _weight(feature)
+        size = sum(map(_weight, features))
         cluster = next(
             (c for c, common in votes.most_common(3) if common >= SAME * min(size, self._size[c])),
             len(self._size),
@@ -74,3 +74,8 @@ class _Clusters:
                 self._with[feature].add(cluster)
         self._known[features] = cluster
         return cluster
+
+
+def _weight(feature: str) -> int:
+    """Bytes: a letter of a script without blanks says as much as several of one with them."""
+    return len(feature.encode(errors="replace"))

@@ -45,50 +45,59 @@ class Gain:
 
 
 class Replayed:
-    """Requests through one cache, as they were sent and as rules would have written them."""
+    """Requests through one cache, as they were sent and as rules would have written them.
+
+    rule: of the cache. tokens: of each request; served: (n,) of these, from the cache; as_sent: the sums.
+    """
 
     def __init__(self, prompts: Sequence[Prompt], tokenize: Tokenize, rule: CacheRule) -> None:
         self._bodies = [prompt.body or {} for prompt in prompts]
-        self._tokenize, self._rule = tokenize, rule
-        self._tokens = [tokenize(body) for body in self._bodies]
+        self._tokenize, self.rule = tokenize, rule
+        self.tokens = [tokenize(body) for body in self._bodies]
         self._isolation = np.array([_number(prompt.isolation) for prompt in prompts], dtype=np.uint64)
         self._reads_off = np.array([bool(prompt.reads_off) for prompt in prompts])
         times = np.array([np.nan if prompt.time is None else prompt.time for prompt in prompts])
         self._sent = None if np.isnan(times).any() else times
-        self.as_sent = self._total(self._tokens)
+        self.served = self._served(self.tokens, rule)
+        self.as_sent = Total(sum(map(len, self.tokens)), int(self.served.sum()))
 
     def rewritten(self, rules: Sequence[Rule]) -> Total:
         """With these rules in front of the server."""
         told = []
-        for body, before in zip(self._bodies, self._tokens, strict=True):
+        for body, before in zip(self._bodies, self.tokens, strict=True):
             after = apply(rules, body)
             told.append(before if after is body else self._tokenize(after))
-        return self._total(told)
+        return Total(sum(map(len, told)), int(self._served(told, self.rule).sum()))
 
     def shared(self) -> Total:
         """Without salts and adapters that keep requests apart."""
-        return self._total(self._tokens, isolation=np.zeros_like(self._isolation))
+        return self._again(isolation=np.zeros_like(self._isolation))
 
     def read(self) -> Total:
         """Without options that keep the cache from being read."""
-        return self._total(self._tokens, reads_off=np.zeros_like(self._reads_off))
+        return self._again(reads_off=np.zeros_like(self._reads_off))
 
-    def _total(
-        self,
-        tokens: Sequence[Tokens],
-        isolation: NDArray[np.uint64] | None = None,
-        reads_off: NDArray[np.bool_] | None = None,
-    ) -> Total:
+    def by(self, rule: CacheRule) -> Total:
+        """By the rule of another cache."""
+        return Total(self.as_sent.prompt, int(self._served(self.tokens, rule).sum()))
+
+    def _again(self, **columns: NDArray[Any]) -> Total:
+        return Total(self.as_sent.prompt, int(self._served(self.tokens, self.rule, **columns).sum()))
+
+    def _served(
+        self, tokens: Sequence[Tokens], rule: CacheRule, **columns: NDArray[Any]
+    ) -> NDArray[np.int64]:
+        """(n,) tokens that the cache serves of each."""
         offsets = np.zeros(len(tokens) + 1, np.int64)
         np.cumsum([len(one) for one in tokens], out=offsets[1:])
         requests = Requests(
             tokens=np.concatenate(tokens) if tokens else np.zeros(0, np.uint32),
             offsets=offsets,
-            isolation=self._isolation if isolation is None else isolation,
+            isolation=columns.get("isolation", self._isolation),
             sent=self._sent,
-            reads_off=self._reads_off if reads_off is None else reads_off,
+            reads_off=columns.get("reads_off", self._reads_off),
         )
-        return Total(int(offsets[-1]), int(replay(requests, self._rule).served.sum()))
+        return replay(requests, rule).served
 
 
 def gains(replayed: Replayed, rules: Sequence[Sequence[Rule]]) -> list[Gain]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -160,7 +161,7 @@ def _pairs(gone: Sequence[Part], come: Sequence[Part], behind: int) -> Iterator[
     """Messages that stand in one place and differ."""
     rest = [len(part.text) for part in come]
     for at, (old, new) in enumerate(zip(gone, come, strict=False)):
-        if old.role != new.role or old.kind != new.kind or not _alike(old.text, new.text):
+        if old.role != new.role or old.kind != new.kind or not _alike(_said(old.text), _said(new.text)):
             return  # from here on it is another conversation
         after = behind + sum(rest[at + 1 : len(gone)])
         yield from (
@@ -172,10 +173,9 @@ def _text(old: str, new: str) -> Iterator[tuple[Cause, int, str, str, int]]:
     """How a message's text was changed: cause, offset in the new one, both values, characters behind that both have."""
     if old == new:
         return
-    stripped = _THOUGHT.sub("", old)
-    if len(stripped) < len(old) and squeezed(stripped) == squeezed(_THOUGHT.sub("", new)):
+    if len(_said(old)) < len(old) and squeezed(_said(old)) == squeezed(_said(new)):
         yield Cause.REASONING_STRIPPED, 0, old[:80], new[:80], len(new)
-    elif sorted_json(old) is not None and sorted_json(old) == sorted_json(new):
+    elif _in_order(old) is not None and _in_order(old) == _in_order(new):
         yield Cause.KEY_ORDER, _first_difference(old, new), old[:80], new[:80], len(new)
     elif normal(old) == normal(new):
         yield Cause.UNICODE, _first_difference(old, new), old[:80], new[:80], len(new)
@@ -193,6 +193,20 @@ def _text(old: str, new: str) -> Iterator[tuple[Cause, int, str, str, int]]:
             end = b.ends[span.end - 1] if span.end else 0
             told = a.between(span.first, span.last), b.between(span.begin, span.end)
             yield Cause.HISTORY_REWRITTEN, offset, *told, max(0, len(new) - end)
+
+
+def _said(text: str) -> str:
+    """Without its thoughts."""
+    return _THOUGHT.sub("", text)
+
+
+def _in_order(text: str) -> str | None:
+    """JSON with its keys in order, those of arguments too, which are JSON in a text; None for anything else."""
+    if (told := sorted_json(text)) is None or not isinstance(call := json.loads(told), dict):
+        return told
+    if isinstance(given := call.get("arguments"), str) and (arguments := sorted_json(given)):
+        call["arguments"] = arguments
+    return json.dumps(call, sort_keys=True)
 
 
 def _first_difference(first: str, second: str) -> int:

@@ -11,9 +11,10 @@ from analysis.advisor.cause import Cause
 from analysis.advisor.clusters import clusters
 from analysis.advisor.history import Change, Thread, changes, key, threads
 from analysis.advisor.model import HEAD_ROLES, Cluster, Slot, conversation, head
-from analysis.advisor.text_model import Sample, TextSlot
+from analysis.advisor.text_model import Sample, TextSlot, sample
 from analysis.advisor.text_slots import text_slots
 from analysis.advisor.tool_lists import list_slots, tool_name, tool_samples, tools
+from analysis.advisor.unshared import shared_behind
 from cachemodel.prompts.model import Kind, Part, Prompt
 
 MIN_SHARE = 0.005  # of the characters of the log, that a slot costs at least
@@ -37,6 +38,7 @@ def learn(
         if len(cluster.requests) > 1:
             found += _of_cluster(prompts, cluster)
         progress(done + 1, len(groups))
+    found += shared_behind(prompts)
     worth = [slot for slot in found if slot.lost >= MIN_SHARE * total and slot.behind >= MIN_BEHIND]
     return sorted(worth, key=lambda slot: -slot.lost)
 
@@ -134,7 +136,7 @@ def _places(requests: Sequence[tuple[int, Prompt]], begun: Set[int]) -> dict[Pla
         for place, part in _named(prompt):
             if place[0] == FIRST and index not in begun:
                 continue
-            told[place].append(Sample(index, part.text, prompt.time, prompt.session, prompt.user))
+            told[place].append(sample(index, prompt, part))
     return told
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from analysis.advisor.behaviour import Behaviour, Seen
 from analysis.advisor.cause import Cause
+from cachemodel.prompts.model import Part, Prompt
+
+MOST_CHARACTERS = 100_000  # of a text: what breaks a cache behind them costs the rest alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,11 @@ class Sample:
     time: float | None
     session: str
     user: str
+
+
+def sample(request: int, prompt: Prompt, part: Part) -> Sample:
+    """Of a part, as far as it is looked at."""
+    return Sample(request, part.text[:MOST_CHARACTERS], prompt.time, prompt.session, prompt.user)
 
 
 @dataclass(frozen=True, slots=True)

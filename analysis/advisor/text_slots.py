@@ -11,13 +11,13 @@ from analysis.advisor.align import Gap, Span, differences, gaps, value
 from analysis.advisor.behaviour import Seen, behaviour, cause
 from analysis.advisor.canonical import json_in_order, reordered
 from analysis.advisor.cause import Cause
+from analysis.advisor.looked_up import drawn, mostly_drawn
 from analysis.advisor.pattern import sentence
 from analysis.advisor.text_forms import CONTEXT, blanks_and_unicode, in_several_orders, item_order, json_order
 from analysis.advisor.text_model import Sample, TextSlot
-from analysis.advisor.words import Words, sentences, words
+from analysis.advisor.words import Words, words
 
 MOST = 240  # texts of one place that are compared, spread over all
-LASTING = 0.6  # of the texts have a sentence that is of their template
 MOSTLY = 0.6  # of what texts say is looked up where less of it lasts
 FREE = 0.7  # share of a text that differs, beyond which it is nobody's template
 WINDOW = 80  # characters that a text has lost at its beginning, and another has not
@@ -46,7 +46,7 @@ def _slots(
     example = next(sample.request for sample in samples if sample.text == reference)
     forms = [*json_order(chosen, reference, example), *item_order(chosen, reference, example)]
     compared = _compared(chosen, reference)
-    if compared.free or _mostly_varies([text.text for _, text, _ in compared.found]):
+    if compared.free or mostly_drawn([text.text for _, text, _ in compared.found], MOSTLY):
         return [*forms, _whole_slot(chosen, reference, example)] if whole else forms
     forms += blanks_and_unicode(compared.reference, compared.found, example)
     return [*forms, *_values(compared, example)]
@@ -93,16 +93,8 @@ def _compared(samples: Sequence[Sample], reference: str) -> _Compared:
         return own, tuple(differences(told, own))
 
     found = [(sample, *beside(sample.text)) for sample in samples]
-    return _Compared(told, found, gaps([spans for _, _, spans in found], told))
-
-
-def _mostly_varies(told: Sequence[str]) -> bool:
-    """Whether most of what the texts say are sentences that few others have: looked up, and not written by hand."""
-    texts = [sentences(text) for text in told]
-    counts = Counter(sentence for text in texts for sentence in set(text))
-    few = LASTING * len(texts)
-    varying = sum(len(one) for text in texts for one in text if counts[one] < few)
-    return varying > MOSTLY * sum(len(one) for text in texts for one in text)
+    told_gaps = gaps([spans for _, _, spans in found], told)
+    return _Compared(told, found, drawn(told_gaps, told, [own.text for _, own, _ in found]))
 
 
 def _whole_slot(samples: Sequence[Sample], reference: str, example: int) -> TextSlot:

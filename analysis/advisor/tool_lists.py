@@ -10,7 +10,7 @@ import msgspec
 
 from analysis.advisor.behaviour import Seen
 from analysis.advisor.cause import Cause
-from analysis.advisor.text_model import Sample, TextSlot
+from analysis.advisor.text_model import Sample, TextSlot, sample
 from cachemodel.prompts.model import Kind, Part, Prompt
 
 SHOWN = 8
@@ -37,8 +37,7 @@ def tool_samples(requests: Sequence[tuple[int, Prompt]]) -> dict[str, list[Sampl
     told: dict[str, list[Sample]] = defaultdict(list)
     for index, prompt in requests:
         for part in tools(prompt):
-            sample = Sample(index, part.text, prompt.time, prompt.session, prompt.user)
-            told[tool_name(part.text)].append(sample)
+            told[tool_name(part.text)].append(sample(index, prompt, part))
     return told
 
 

@@ -12,7 +12,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from analysis.attribution.caused.told import ToldSide, told
 from analysis.attribution.model import Side
 from analysis.attribution.reader import read_side
+from analysis.diagnosis.counters import counts
 from analysis.report.metrics import METRICS
 from analysis.selection import Selection
 from collector.attach import Attachment, AttachOptions, detect
@@ -70,7 +71,13 @@ class Phase:
     seconds: float = SECONDS
 
 
-Told = tuple[Side, ToldSide]
+class Played(NamedTuple):
+    """A phase as the store tells it. model_ms: what a pass took by itself, the device's delays left out: as long in all
+    phases, unless others use the machine."""
+
+    side: Side
+    told: ToldSide
+    model_ms: float
 
 
 class Watched(NamedTuple):
@@ -103,20 +110,28 @@ def watched(
         then(ground.dsn)
 
 
-def play(home: Path, phases: Sequence[Phase], options: Sequence[str]) -> dict[str, Told]:
+def play(home: Path, phases: Sequence[Phase], options: Sequence[str]) -> dict[str, Played]:
     """Send phases one after the other; what the store tells of each, by name."""
-    read: dict[str, Told] = {}
+    read: dict[str, Played] = {}
 
     def look(dsn: str) -> None:
         with _connected(dsn) as client:
             for phase in phases:
                 side = read_side(client, _selection(phase.name), METRICS["e2e"])
-                read[phase.name] = side, told(client, side)
+                read[phase.name] = Played(side, told(client, side), _model_ms(client, side))
 
     with watched(home, options, look) as on:
         for phase in phases:
             send(phase, on)
     return read
+
+
+def _model_ms(client: Client, side: Side) -> float:
+    nobody = replace(side, servers=())
+    found = counts(client, nobody, side)
+    assert found
+    grown = found[1].grown
+    return 1e3 * grown["step.model_time.sum"] / grown["step.time.count"]
 
 
 def send(phase: Phase, on: Watched, stopping: threading.Event | None = None) -> None:
