@@ -38,10 +38,11 @@ NUMBER_COLUMNS = (
 )
 _COMPARISON = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*")
 _LABEL = "label."  # before the name of a label that is called as a column is
-_AGO = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d)")
+_UNITS = ("days", "hours", "minutes", "seconds")  # in the order in which a duration has them
+_NUMBER = r"\d+(?:\.\d+)?"
+_AGO = re.compile("-(?=.)" + "".join(f"(?:(?P<{unit}>{_NUMBER}){unit[0]})?" for unit in _UNITS))
 _LONGEST = timedelta(days=10_000)
 _MOST_NAMED, _LONGEST_NAME = 12, 60  # labels in a message, and characters of each
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,20 +129,20 @@ def around(moment: datetime, window: timedelta, name: str, server: str = "") -> 
 
 
 def parse_duration(text: str) -> timedelta:
-    """`90m` or `-90m`; raises UsageError."""
+    """`90m`, `1h30m` or either with a minus before it; raises UsageError."""
     if not (found := _AGO.fullmatch(text if text.startswith("-") else f"-{text}")):
-        raise UsageError(f"{text!r} is no duration; write 30s, 90m, 2h or 7d")
+        raise UsageError(f"{text!r} is no duration; write 30s, 90m, 1h30m or 7d")
     try:
-        duration = timedelta(**{_UNITS[found[2]]: float(found[1])})
+        duration = timedelta(**{unit: float(number) for unit, number in found.groupdict("0").items()})
     except OverflowError:
         duration = _LONGEST
     if duration >= _LONGEST:
-        raise UsageError(f"{text!r} is longer than anything is kept; write 30s, 90m, 2h or 7d")
+        raise UsageError(f"{text!r} is longer than anything is kept; write 30s, 90m, 1h30m or 7d")
     return duration
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """`now`, `-2h`, or an ISO time (UTC unless it says otherwise); raises UsageError."""
+    """`now`, `-2h`, `-3m30s`, or an ISO time (UTC unless it says otherwise); raises UsageError."""
     text = text.strip()
     if text == "now":
         return now
@@ -150,7 +151,7 @@ def parse_time(text: str, now: datetime) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no time; write now, -2h or 2026-11-29T10:00") from None
+        raise UsageError(f"{text!r} is no time; write now, -2h, -3m30s or 2026-11-29T10:00") from None
     if not 1971 <= time.year < 2200:
         raise UsageError(f"{text!r} is not a time that requests come from")
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

@@ -13,6 +13,7 @@ from analysis.selection import parse_set, parse_time
 from cachemodel.errors import UserError
 from dashboard.filters import LONGEST, literal
 
+# As links write them; `quantile_of` reads other spellings, too.
 QUANTILES: dict[str, float | None] = {"mean": None, "P50": 0.5, "P90": 0.9, "P95": 0.95, "P99": 0.99}
 
 
@@ -50,11 +51,24 @@ def from_query(query: Mapping[str, Sequence[str]]) -> tuple[Question, list[str]]
             problems.append(f"{name}= in the address is too long: left out")
         elif name == "metric" and value not in METRICS:
             problems.append(f"metric={value} in the address: it is one of {', '.join(METRICS)}")
-        elif name == "quantile" and value not in QUANTILES:
+        elif name == "quantile" and quantile_of(value) is None:
             problems.append(f"quantile={value} in the address: it is one of {', '.join(QUANTILES)}")
         else:
-            values[name] = value
+            values[name] = (quantile_of(value) or value) if name == "quantile" else value
     return Question(**values), problems
+
+
+def quantile_of(text: str) -> str | None:
+    """The name in QUANTILES of `P50`, `p50`, `50`, `0.5` (as on a terminal) or `mean`; None where there is none."""
+    word = text.strip().casefold()
+    if word == "mean":
+        return word
+    try:
+        number = float(word.removeprefix("p"))
+    except ValueError:
+        return None
+    q = number / 100 if number >= 1 or word.startswith("p") else number
+    return next((name for name, value in QUANTILES.items() if value == q), None)
 
 
 def problem_of(text: str, labels: Sequence[str], now: datetime) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -30,7 +32,10 @@ from dashboard.views import hints, two_sets
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 
-STRONG, MOST_WIDE = "●", 420
+STRONG = "●"
+# Pixels: what a window of 1,280 leaves for a table; the least of a column of words; of a cell beside its text, of a
+# character, of a line of text and of what lies around the lines of a row.
+ROOM, LEAST, CELL, CHARACTER, LINE, AROUND = 840, 150, 22, 6.6, 21, 14
 
 
 def page() -> None:
@@ -130,17 +135,20 @@ def _table(table: TextTable) -> None:
             for row, strong in zip(table.rows, table.strong, strict=True)
         ]
         columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+        widths, lines = fitted(
+            [max(map(len, [name, *columns[name]])) for name in names],
+            [not column.number for column in table.columns],
+        )
         aligned = {
-            name: st.column_config.TextColumn(
-                alignment="right" if column.number else "left", width=_width([name, *columns[name]])
-            )
-            for name, column in zip(names, table.columns, strict=True)
+            name: st.column_config.TextColumn(alignment="right" if column.number else "left", width=width)
+            for name, column, width in zip(names, table.columns, widths, strict=True)
         }
         st.dataframe(
             columns,
             hide_index=True,
             width="content",
             height="content",
+            row_height=AROUND + lines * LINE if lines > 1 else None,
             column_config=aligned,
             key=f"table.{table.title}",
         )
@@ -148,14 +156,31 @@ def _table(table: TextTable) -> None:
         st.caption("\n".join(f"- {_as_marked(note)}" for note in table.notes))
 
 
-def _width(cells: list[str]) -> int:
-    """Pixels of a column: Streamlit measures its first rows only, and cuts the rest."""
-    return min(MOST_WIDE, 22 + round(7.2 * max(map(len, cells))))
+def fitted(characters: Sequence[int], words: Sequence[bool]) -> tuple[list[int], int]:
+    """Pixels of each column, and the lines of a row: Streamlit measures the first rows only, and cuts the rest.
+
+    characters: of the longest cell of each column. words: which columns hold words; the widest of them break their
+    lines where the table would not fit beside the filters, so that no figure is out of sight.
+    """
+    whole = [CELL + math.ceil(CHARACTER * count) for count in characters]
+    text = sorted(width for width, broken in zip(whole, words, strict=True) if broken)
+    room, widest = ROOM + sum(text) - sum(whole), ROOM
+    for at, width in enumerate(text):
+        widest = max(LEAST, room // (len(text) - at))
+        room -= width
+        if width > widest:
+            break
+    widths = [min(own, widest) if broken else own for own, broken in zip(whole, words, strict=True)]
+    # a word that does not fit begins a line, and leaves the rest of the one before empty
+    lines = [
+        1.15 * (own - CELL) / (width - CELL) for own, width in zip(whole, widths, strict=True) if own > width
+    ]
+    return widths, math.ceil(max(lines, default=1))
 
 
 def _as_marked(note: str) -> str:
     """A note on what is bold elsewhere: cells of a data frame cannot be."""
-    return plain(note.replace("Bold:", f"{STRONG}:"))
+    return plain(note.replace("Bold or marked:", f"{STRONG}:"))
 
 
 def _distinct(headings: list[str]) -> list[str]:

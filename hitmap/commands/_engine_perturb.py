@@ -34,7 +34,7 @@ PASSED_BY_ALL = ("frontend", "queue", "prefill", "decode")
 @click.option("--quantile", "q", default="0.5", show_default=True, help="Above 0 and below 1, or mean.")
 @click.option(
     "--seconds",
-    default=10.0,
+    default=20.0,
     show_default=True,
     type=click.FloatRange(2, 300),
     help="Of each turn of a layer.",
@@ -64,10 +64,11 @@ def perturb(
     """Delay one layer after the other in the engine at URL, and say how much a quantile of its requests moved for it.
 
     Beside it stands what the linear rule of hitmap report and the scheduler twin make of the same requests. The engine
-    has to be watched (hitmap attach) and under load (hitmap load) meanwhile. Every delay is taken back, also after
-    Ctrl-C, and ends by itself.
+    has to be watched (hitmap attach) and under load (hitmap load) all the while: how long that is, and how much load,
+    is said first. Every delay is taken back, also after Ctrl-C, and ends by itself.
 
     \b
+      hitmap load http://127.0.0.1:8000 --rate 4 --duration 300 &
       hitmap engine perturb http://127.0.0.1:8000
       hitmap engine perturb http://127.0.0.1:8000 --layer decode --delay 2 --metric e2e --quantile 0.95
     """

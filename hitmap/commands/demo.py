@@ -48,7 +48,7 @@ RECORDED = Story(
     default=40.0,
     show_default=True,
     type=click.FloatRange(10, 3600),
-    help="Of load before the change, and as many after it.",
+    help="Of load before the change, and as many after it; longer where that makes too few requests.",
 )
 @click.option("--recorded", is_flag=True, help="Play a recorded vLLM 0.32 instead: real figures, no torch.")
 @click.option(
@@ -81,6 +81,7 @@ def command(
     from analysis.report.compare import Asked, compare
     from analysis.report.text import print_steps, to_terminal
     from hitmap.commands._detection_view import table
+    from hitmap.demo.unnamed import unnamed
     from store.client import connect
 
     story = RECORDED if recorded or capture else LIVE
@@ -123,6 +124,8 @@ def command(
     to_terminal(dataclasses.replace(report, next_steps=[]), console)
     console.print(f"\n{report.answer}", style="bold", markup=False)
     console.print(f"Of B: {why}", markup=False)
+    for line in unnamed(report, result.busy, result.seconds) if story is LIVE else ():
+        console.print(line, soft_wrap=True, markup=False)
     print_steps(report.next_steps, console)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,10 +54,13 @@ def command(
     \b
       hitmap gate --budget changed=20ms --against phase=main --b phase=pr-812
       hitmap gate --budget total=50ms --budget 'decode speed=5ms' --deploy v42 --window 30m --quantile 0.99
-      hitmap gate --budget changed=20ms --against main.json --b phase=pr-812 --format markdown
 
-    A saved report (hitmap report --json -o main.json) also says which metric and quantile; its requests must still be
-    in the store.
+    BASELINE may be a saved report, of any two sets: the requests of its B are compared with. It also says which metric
+    and quantile; its requests must still be in the store. The first line saves one:
+
+    \b
+      hitmap report --a phase=before --b phase=main --quantile 0.99 --json -o main.json
+      hitmap gate --budget changed=20ms --against main.json --b phase=pr-812 --format markdown
 
     \b
     Exit codes:
@@ -75,6 +80,7 @@ def command(
             raise UsageError(
                 "both sets are the same requests, which decides nothing: name what changed with --b"
             )
+        _check_names((limit.name for limit in limits), question)
         with open_client(store) as client, progress() as tell:
             decision = decide(question.compared(client, question.asked(tell)), limits)
         emit(
@@ -90,6 +96,36 @@ def command(
             error.exit_code = UNDECIDED
         raise
     ctx.exit({Outcome.WITHIN: 0, Outcome.EXCEEDED: EXCEEDED, Outcome.UNDECIDED: UNDECIDED}[decision.outcome])
+
+
+def _check_names(names: Iterable[str], question: Question) -> None:
+    """Raises UsageError for a budget of what no report of this question can have, before the work of making one."""
+    from analysis.attribution.words import CAUSES
+    from analysis.composition import UNATTRIBUTED
+    from analysis.report.budgets import TOTAL
+
+    layers = [*_layers(question), UNATTRIBUTED]
+    causes = () if question.layers else CAUSES  # only LLM servers are replayed
+    known = dict.fromkeys([TOTAL, *causes, *layers])
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name.casefold(), known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"budgets are for {', '.join(known)}"
+            of = "" if question.layers else f" of {question.metric}"
+            raise UsageError(f"nothing{of} is called {name!r} here; {hint}")
+
+
+def _layers(question: Question) -> list[str]:
+    """The names that "where it shows" may have."""
+    from analysis.report.metrics import METRICS
+
+    if not question.layers:
+        return [layer.name for layer in METRICS[question.metric].layers]
+    from analysis.chain.read import read_chain
+    from analysis.chain.spans import answered_by
+
+    chain = read_chain(question.layers)
+    return [*(layer.name for layer in chain.layers), "workload", *(answered_by(at) for at in chain.answering)]
 
 
 def _with_baseline(ctx: click.Context, question: Question) -> Question:

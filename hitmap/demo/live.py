@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from collector.resume import Stored
 from hitmap.demo.engine_process import engine
 from hitmap.demo.stage import Watched, stage
 from hitmap.load import mix, run
+from hitmap.load.plan import Plan, Planned
 from hitmap.load.summary import Summary, Tally
 from hitmap.load.view import progress
 from store.client import connect
@@ -27,15 +29,16 @@ SERVER = "demo-engine"
 TOKENIZER = (
     Path(engine_package.__file__).parent / "model/demo"
 )  # of the model that the engine serves by itself
-PROBE_S, WARM_UP_S = 8.0, 10.0
-PROBE_RATE = 1.5  # requests a second that hardly meet
-MIN_RATE, MAX_RATE = 1.0, 6.0
-# With so many requests under way at a time, each as long as one alone without a cache, the engine is nearly busy: it
-# serves that rate easily with its cache, and just so, or not quite, without.
-CONCURRENCY = 1.5
+PROBES, PROBE_S, WARM_UP_S = 16, 8.0, 10.0
+# So much of its time the engine works where no request finds anything in its cache. Requests meet, so that some wait;
+# and a machine that turns out half as fast beside something else is not overloaded, where all would be queue.
+UTILISATION = 0.45
+MAX_RATE = 6.0  # requests a second
+# A cause is told by a twin of the server, which takes a hundred requests a period; how many come within a time varies.
+ENOUGH = 120
+LONGEST_S = 200.0  # a period, of a machine however slow
 OVERLOADED = 1.25
-# A cause is told by a twin of the server, which takes a hundred requests a period; a slow machine gets some time more.
-ENOUGH, LONGER = 120, 1.5
+REPORT_S = 30.0
 
 
 class Period(NamedTuple):
@@ -56,12 +59,12 @@ AFTER = Period("after", "first", 2, "after: the time of day at the top of each s
 
 @contextmanager
 def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
-    """Run the engine, watch it and load it for `seconds` before and after the change, or somewhat longer where that
-    makes too few requests, into a store below `home`.
+    """Run the engine, watch it and load it for `seconds` before and after the change, or longer where that makes too
+    few requests for the report to tell a cause, into a store below `home`.
 
     Everything it starts ends with the context. Raises UserError.
     """
-    log = home / "requests.jsonl"
+    log, busy = home / "requests.jsonl", _busy()
     with stage(home) as ground:
         log.write_bytes(b"")
         told = ["--otlp", ground.otlp, "--service-name", SERVER]
@@ -75,22 +78,60 @@ def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
             with Attachment(detection, options, ground.pipeline.sink, stored, hasher=ground.hasher):
                 with _Load(serving.url, log, console) as load:
                     load.expect(PROBE_S + WARM_UP_S + 2 * seconds)
-                    probed = load.send(PROBE, PROBE_S, PROBE_RATE)
+                    probed = load.send(PROBE, _one_by_one(PROBE), PROBE_S)
                     rate = _rate(probed)
-                    seconds = min(LONGER * seconds, max(seconds, ENOUGH / rate))
+                    seconds = max(seconds, ENOUGH / rate)
                     load.expect(PROBE_S + WARM_UP_S + 2 * seconds)
-                    warmed = load.send(WARM_UP, WARM_UP_S, rate)
-                    load.send(BEFORE, seconds, rate)
-                    after = load.send(AFTER, seconds, rate)
+                    console.print(_outlook(probed, rate, seconds), soft_wrap=True)
+                    warmed = load.send(WARM_UP, _plan(WARM_UP, rate, WARM_UP_S), WARM_UP_S)
+                    load.send(BEFORE, _plan(BEFORE, rate, seconds), seconds)
+                    after = load.send(AFTER, _plan(AFTER, rate, seconds), seconds)
                 watched = ground.watched(SERVER, detection)
         ground.drain()
-        yield replace(watched, remarks=_remarks(probed, warmed, after, seconds, rate))
+        yield replace(
+            watched, remarks=_remarks(probed, warmed, after, seconds, rate), seconds=seconds, busy=busy
+        )
+
+
+def _plan(period: Period, rate: float, seconds: float) -> Plan:
+    return mix.plan(mix.DEFAULT, rate=rate, seed=period.seed, clock=period.clock).limited(seconds)
+
+
+def _one_by_one(period: Period) -> Plan:
+    """A few of a period's requests, each sent when the one before is answered."""
+    many = mix.plan(mix.DEFAULT, rate=1.0, seed=period.seed, clock=period.clock)
+
+    def requests() -> Iterator[Planned]:
+        return (replace(planned, due_s=0.0, session=period.phase) for planned in many)
+
+    return replace(many, requests=requests, times=None).limited(count=PROBES)
+
+
+def _alone_s(probed: Summary) -> float:
+    """Of a request without a cache and without company."""
+    return probed.e2e_s.p50 if probed.e2e_s else 1.0
 
 
 def _rate(probed: Summary) -> float:
-    """Requests a second that this machine can just serve without a cache."""
-    alone_s = probed.e2e_s.p50 if probed.e2e_s else 1.0
-    return round(min(MAX_RATE, max(MIN_RATE, CONCURRENCY / alone_s)), 1)
+    """Requests a second that this machine serves with ease, also without a cache."""
+    return round(min(MAX_RATE, max(ENOUGH / LONGEST_S, UTILISATION / _alone_s(probed))), 2)
+
+
+def _outlook(probed: Summary, rate: float, seconds: float) -> str:
+    minutes = (WARM_UP_S + 2 * seconds + REPORT_S) / 60
+    return (
+        f"Without a cache a request takes {1000 * _alone_s(probed):.0f} ms here: {rate:g} requests a second for"
+        f" {seconds:.0f} s, before the change and after it. About {minutes:.1f} minutes to go."
+    )
+
+
+def _busy() -> float | None:
+    """How many processes want a processor, for each that this machine has, before any of the demo's own; None where no
+    system tells."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except (AttributeError, OSError):
+        return None
 
 
 def _remarks(
@@ -98,8 +139,8 @@ def _remarks(
 ) -> tuple[str, ...]:
     """What a reader of the report should know of the load."""
     spare = probed.completed + warmed.completed
-    told = f"{rate:g} requests a second, what this machine can just serve without a cache; {spare} more to find out and"
-    remarks = [f"{told} to warm up."]
+    told = f"{rate:g} requests a second, which this machine serves with ease without a cache;"
+    remarks = [f"{told} {spare} more to find out and to warm up."]
     if after.wall_s > OVERLOADED * seconds:
         remarks.append(
             f"Without its prefix cache the engine did not keep up: it took {after.wall_s:.0f} s for requests of"
@@ -128,8 +169,9 @@ class _Load:
         """How long all of it takes."""
         self._bar.update(self._task, total=seconds)
 
-    def send(self, period: Period, seconds: float, rate: float) -> Summary:
-        """Send a period's requests and wait for their answers. Raises UserError where there is none."""
+    def send(self, period: Period, plan: Plan, seconds: float) -> Summary:
+        """Send a period's requests, which takes about so long, and wait for their answers. Raises UserError where there
+        is none."""
         begun = self._bar.tasks[0].completed
         if not self._console.is_terminal:
             self._console.print(f"  {seconds:.0f} s {period.what}")
@@ -138,7 +180,6 @@ class _Load:
             shown = f"{period.what} ({progress(elapsed_s, tally)})"
             self._bar.update(self._task, completed=begun + min(elapsed_s, seconds), description=shown)
 
-        plan = mix.plan(mix.DEFAULT, rate=rate, seed=period.seed, clock=period.clock).limited(seconds)
         summary = run(plan, self._url, self._log, {"phase": period.phase}, tell)
         self._bar.update(self._task, completed=begun + seconds)
         if not summary.completed:

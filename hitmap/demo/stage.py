@@ -24,13 +24,17 @@ _ENDLESS = ("samples", "series")  # scraped anew as long as the server lives
 
 @dataclass(frozen=True)
 class Watched:
-    """A server whose telemetry went into a store. requests: rows in the end. remarks: what to know of the figures."""
+    """A server whose telemetry went into a store. requests: rows in the end. remarks: what to know of the figures.
+    seconds: of load that each side has, 0 of a recording. busy: processes that wanted a processor before the demo, for
+    each there is; None where nobody tells."""
 
     dsn: str
     detection: Detection
     server: str
     requests: int
     remarks: tuple[str, ...] = ()
+    seconds: float = 0.0
+    busy: float | None = None
 
 
 @dataclass(frozen=True)

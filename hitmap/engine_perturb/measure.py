@@ -20,9 +20,8 @@ from analysis.report.metrics import Metric
 from analysis.selection import Selection
 from analysis.twin.model import Fit, Law, NoTwin, Workload
 from cachemodel.errors import UserError
-from hitmap.engine_perturb.model import Perturbed, Sensitivity, Turn
+from hitmap.engine_perturb.model import FEWEST_DELAYED, Perturbed, Sensitivity, Turn
 
-FEWEST = 30  # requests of a turn's layer
 _ARRIVE_S = 20.0
 _95 = 1.96
 
@@ -83,8 +82,9 @@ def _side(client: Client, server: str, turns: Sequence[Turn], layer: str, metric
     within = " OR ".join(
         f"toUnixTimestamp64Micro(time) BETWEEN {{b{at}:Int64}} AND {{e{at}:Int64}}" for at in range(len(mine))
     )
-    name = f"turns with {layer} delayed" if layer else "turns without a delay"
-    few = f"too few requests came in {name}: {{}}, at least {FEWEST}; send more (hitmap load) or --seconds"
+    name = f"the time with {layer} delayed" if layer else "the time without a delay"
+    least = f"at least {FEWEST_DELAYED}; send more (hitmap load) or give more --seconds"
+    few = f"too few requests came in {name}: {{}}, {least}"
     try:
         side = read_side(
             client,
@@ -94,7 +94,7 @@ def _side(client: Client, server: str, turns: Sequence[Turn], layer: str, metric
         )
     except UserError:
         raise UserError(few.format("none")) from None
-    if side.n < FEWEST:
+    if side.n < FEWEST_DELAYED:
         raise UserError(few.format(side.n))
     return side
 

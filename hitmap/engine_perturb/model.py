@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+FEWEST_DELAYED = 30
+"""Requests of all turns of a layer, for a figure."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:

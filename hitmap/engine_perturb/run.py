@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from analysis.twin.workload import FEWEST
 from hitmap.commands._engine_faults import ask
-from hitmap.engine_perturb.model import Turn
+from hitmap.engine_perturb.model import FEWEST_DELAYED, Turn
 
+SWITCH_S = 1.0  # that a switch takes on a busy engine, at most
 SETTLE_S = 1.0  # after a switch, until requests of the turn before have mostly gone
+START_S = 30.0  # for a person to start this after the load
 Progress = Callable[[str], None]
 
 
@@ -27,6 +31,7 @@ def play(
     A turn is `seconds` long. Raises UsageError for a layer that the engine does not have, UserError where no engine
     answers.
     """
+    progress(outlook(url, len(layers), seconds, rounds))
     turns = []
     for number in range(rounds):
         for layer in ("", *layers):
@@ -36,6 +41,20 @@ def play(
                 time.sleep(SETTLE_S + seconds)
                 turns.append(Turn(layer, begin, time.time()))
     return turns
+
+
+def outlook(url: str, layers: int, seconds: float, rounds: int) -> str:
+    """How long it takes, and the load that it takes: enough in the turns without a delay for a twin, and in those of a
+    layer for a figure."""
+    turns = rounds * (1 + layers)
+    whole_s = turns * (SETTLE_S + seconds)
+    rate = max(FEWEST, FEWEST_DELAYED) / (rounds * seconds)
+    load_s = math.ceil((whole_s + turns * SWITCH_S + START_S) / 10) * 10
+    return (
+        f"{turns} turns of {seconds:g} s take about {whole_s / 60:.1f} minutes. A twin takes {FEWEST} requests of those"
+        f" without a delay: send at least {rate:.1f} a second all the while, as hitmap load {url}"
+        f" --rate {math.ceil(1.25 * rate)} --duration {load_s} does"
+    )
 
 
 @contextmanager

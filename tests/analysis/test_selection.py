@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from analysis.selection import around, parse_set, parse_time, some_of
+from analysis.selection import around, parse_duration, parse_set, parse_time, some_of
 from cachemodel.errors import UsageError
 from tests.conftest import Database
 
@@ -24,12 +26,33 @@ def parse(text: str):  # type: ignore[no-untyped-def]
         ("now", NOW),
         ("-90m", NOW - timedelta(minutes=90)),
         ("-1.5d", NOW - timedelta(hours=36)),
+        ("-3m30s", NOW - timedelta(seconds=210)),
+        ("-1d2h0.5m", NOW - timedelta(days=1, hours=2, seconds=30)),
         ("2026-11-29T10:00", datetime(2026, 11, 29, 10, tzinfo=UTC)),
         ("2026-11-29T10:00+02:00", datetime(2026, 11, 29, 8, tzinfo=UTC)),
     ],
 )
 def test_times(text: str, time: datetime) -> None:
     assert parse_time(text, NOW) == time
+
+
+@given(st.tuples(*(st.one_of(st.none(), st.integers(0, 500)) for _ in range(4))))
+def test_a_duration_is_the_sum_of_its_parts(parts: tuple[int | None, ...]) -> None:
+    text = "".join(f"{n}{unit}" for n, unit in zip(parts, "dhms", strict=True) if n is not None)
+    if not text:
+        with pytest.raises(UsageError, match="is no duration"):
+            parse_duration(text)
+        return
+    days, hours, minutes, seconds = (n or 0 for n in parts)
+    whole = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    assert parse_duration(text) == parse_duration(f"-{text}") == whole
+    assert parse_time(f"-{text}", NOW) == NOW - whole
+
+
+@pytest.mark.parametrize("text", ["30s3m", "1m1m", "5", "1h30", "m", "-", "--1h", "1 h", "1h-30m", "1e3s"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(UsageError, match="is no duration; write 30s, 90m, 1h30m or 7d"):
+        parse_duration(text)
 
 
 def test_windows_and_conditions_join() -> None:

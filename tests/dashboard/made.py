@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from analysis.attribution.model import Verdict
 from analysis.misses.report_model import (
     CeilingLine,
     EventsLine,
@@ -24,12 +25,13 @@ from analysis.misses.report_model import (
 from analysis.report.model import Report
 from analysis.selection import parse_set
 from cachemodel.errors import UserError
-from tests.analysis.attributions import attributed, refused
+from tests.analysis.attributions import attributed, refused, share, view
 from tests.analysis.attributions import made as made_attribution
 from tests.analysis.sets import compared, requests
 
 START = datetime(2026, 11, 29, 12, tzinfo=UTC)
 HOSTILE = "<script>window.hit=1</script> **bold** [x](javascript:1) :smile: $e^1$ www.example.com"
+WIDE = "arrivals 2.41/s -> 2.38/s, mean prompt 1,579 tokens -> 1,607 tokens, mean completion 20 tokens -> 21 tokens"
 WAIT_S = 60
 _ASKED_FOR_LESS, _ASKED_FOR_ELSE = threading.Event(), threading.Event()
 PARTS = {
@@ -135,6 +137,8 @@ def compare(client: object, a: str, b: str, asked: Asked) -> Report:
     found = made_attribution()
     if "server=vllm-a" in a:
         found = made_attribution(refused("caused", f"the layers of {HOSTILE} are not told"))
+    if "phase=wide" in a:
+        found = made_attribution(view("caused", [share("workload", 276.0, 25.0, Verdict.NAMED, WIDE)]))
     return attributed(report, found)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,11 +24,12 @@ from dashboard import data, source
 from dashboard.charts.attribution import FAINT, SLOWER, composition, waterfall
 from dashboard.charts.over_time import latency
 from dashboard.question import Question, around, from_query, window_in, with_window
+from dashboard.views.attribution import CELL, CHARACTER, LEAST, ROOM, fitted
 from tests.analysis.attributions import CAUSED, SHOWS, share, view
 from tests.analysis.sets import compared, requests
 from tests.conftest import Database
 from tests.dashboard.conftest import Served
-from tests.dashboard.made import HOSTILE, START
+from tests.dashboard.made import HOSTILE, START, WIDE
 from tests.dashboard.test_browser import saved, text_of
 
 Open = Callable[..., object]
@@ -72,6 +75,30 @@ def test_a_link_shows_the_causes_and_saves_them(site: Served, open_page: Open) -
     assert json.loads(saved(page, "JSON"))["attribution"]["placebo"]["pairs"] == 120
     assert "<h2>What caused it" in saved(page, "HTML")
     assert "phase=warm" in query(page)["a"]
+
+
+def test_no_column_of_a_wide_table_is_out_of_sight(site: Served, open_page: Open) -> None:
+    page = open_page(f"{site.address}/attribution?a=phase%3Dwide&b=phase%3Dcold", END)
+    table = page.get_by_test_id("stDataFrame").first
+    for name in ("sigmas", "by sigmas"):
+        table.locator("th", has_text=re.compile(f"^{name}$")).wait_for(state="attached")
+    shown, whole = table.locator(".dvn-scroller").evaluate("it => [it.clientWidth, it.scrollWidth]")
+    assert whole <= shown
+    cells = table.locator("td").all_text_contents()
+    assert WIDE in cells
+
+
+def test_columns_of_words_give_way_to_figures() -> None:
+    assert fitted([10, 6, 20], [True, False, False]) == ([88, 62, 154], 1)
+    widths, lines = fitted([14, 10, 20, 6, 9, 85, 9], [True, False, False, False, True, True, False])
+    assert sum(widths) <= ROOM
+    assert lines == 3
+    assert widths[1] == CELL + math.ceil(10 * CHARACTER), "figures keep their room"
+    both, lines = fitted([200, 200, 10], [True, True, False])
+    assert sum(both) <= ROOM
+    assert both[0] == both[1]
+    assert lines == 5
+    assert fitted([400, 10] + [30] * 5, [True] + [False] * 6)[0][0] == LEAST, "words stay readable"
 
 
 def query(page) -> dict[str, list[str]]:  # type: ignore[no-untyped-def]
@@ -234,6 +261,17 @@ def test_sets_are_written_as_a_person_would() -> None:
     a, b = around(Marker(end, "v42", "vllm,a", ""), timedelta(minutes=5))
     assert a == "2026-11-29T12:00:00.000/2026-11-29T12:05:00.000,server=vllm*a"
     assert b.startswith("2026-11-29T12:05:00.000/2026-11-29T12:10")
+    for spelling in ("P50", "p50", "0.5", "50"):
+        question, problems = from_query({"quantile": [spelling], "a": ["x=1"]})
+        assert (question.quantile, problems) == ("P50", [])
+        assert question.query() == {"a": ["x=1"]}, "the default is not in a link, however it was written"
+    for spelling, name in (("Mean", "mean"), ("0.95", "P95"), ("99", "P99"), ("p90.0", "P90")):
+        assert from_query({"quantile": [spelling]})[0].query() == {"quantile": [name]}
+    for spelling in ("P0.5", "0.42", "1", "pp50", "nan", "-0.5"):
+        assert from_query({"quantile": [spelling]}) == (
+            Question(),
+            [f"quantile={spelling} in the address: it is one of mean, P50, P90, P95, P99"],
+        )
     asked = Question("x=1", "x=2", "e2e", "P99")
     assert from_query(asked.query()) == (asked, [])
     assert from_query({"metric": ["speed"], "a": ["x" * 501]}) == (

@@ -24,6 +24,7 @@ from tests.conftest import Database
 N = 800
 COLUMNS = ["time", "server", "request_id", "span_id", "prompt_tokens", "completion_tokens", "device_tokens",
            "host_tokens", "remote_tokens", "cached_tokens", "ttft_us", "e2e_us", "labels"]  # fmt: skip
+CDN = str(Path(__file__).parents[2] / "deploy/examples/cdn/layers.yaml")
 MAIN, PR, SAME, FEW = "arm=main", "arm=pr", "arm=same", "arm=few"
 
 
@@ -116,7 +117,12 @@ def test_a_saved_report_is_a_baseline(filled: Database, tmp_path: Path) -> None:
     ("arguments", "error", "code", "words"),
     [
         (("--budget", "hits", "--a", MAIN, "--b", PR), UsageError, 2, "is no budget"),
-        (("--budget", "hots=2ms", "--a", MAIN, "--b", FEW), UsageError, 2, "nothing is called 'hots' here"),
+        (
+            ("--budget", "hots=2ms", "--a", MAIN, "--b", FEW),
+            UsageError,
+            2,
+            "nothing of e2e is called 'hots' here",
+        ),
         (("--budget", "hits=2ms", "--b", PR), UsageError, 2, "say what to compare"),
         (("--budget", "hits=2ms", "--a", "none.json", "--b", PR), UsageError, 2, "none.json cannot be read"),
         (("--budget", "hits=2ms", "--a", "/", "--b", PR), UsageError, 2, "/ cannot be read: Is a directory"),
@@ -170,6 +176,45 @@ def test_a_baseline_of_a_chain_asks_for_its_layers(tmp_path: Path) -> None:
     assert "'delivery' is of a chain of layers: say which file describes it, --layers FILE" in str(
         shown.exception
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--budget", "cahnged=2ms"), "nothing of ttft is called 'cahnged' here; did you mean changed?"),
+        (("--budget", "total=2ms", "--budget", "decod=2ms", "--metric", "e2e"), "did you mean decode?"),
+        (("--budget", "decode=2ms"), "nothing of ttft is called 'decode' here"),
+        (("--budget", "zzzz=2ms"), "budgets are for total, workload, "),
+        (("--budget", "egde=2ms", "--layers", CDN), "nothing is called 'egde' here; did you mean edge?"),
+        (("--budget", "changed=2ms", "--layers", "none.yaml"), "none.yaml: No such file"),
+    ],
+)
+def test_a_misspelt_name_is_told_before_any_work(options: tuple[str, ...], words: str) -> None:
+    """Of a store that is not there nothing is asked."""
+    asked = ["gate", "--store", "http://127.0.0.1:1/none", "--a", MAIN, "--b", PR, *options]
+    shown = CliRunner().invoke(cli, asked)
+    assert isinstance(shown.exception, UsageError), shown.exception
+    assert words in str(shown.exception)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(
+            ("--budget", f"{name}=2ms")
+            for name in ("total", "queue", "unattributed", "decode speed", "evicted")
+        ),
+        *(
+            ("--budget", f"{name}=2ms", "--layers", CDN)
+            for name in ("edge", "workload", "answered by origin")
+        ),
+    ],
+)
+def test_a_name_that_a_report_can_have_is_looked_up(options: tuple[str, ...]) -> None:
+    asked = ["gate", "--store", "http://127.0.0.1:1/none", "--a", MAIN, "--b", PR, *options]
+    shown = CliRunner().invoke(cli, asked)
+    assert isinstance(shown.exception, UserError)
+    assert "127.0.0.1:1" in str(shown.exception)
 
 
 def test_no_store_decides_nothing() -> None:
