@@ -132,7 +132,7 @@ def _kinds(seen: tuple[Seen, ...]) -> list[tuple[Seen, ...]]:
     """The values of a gap that is empty for most, apart by how they begin: what several senders put there is several
     things. Each with the others' left out."""
     groups: dict[str, int] = Counter(_beginning(one.value) for one in seen if one.value)
-    if len(groups) < 2 or sum(groups.values()) > len(seen) / 2:
+    if len(groups) < 2 or Counter(one.value for one in seen).most_common(1)[0][0]:
         return [seen]
     several = [group for group, count in groups.items() if count >= FEWEST]
     return [
