@@ -24,6 +24,7 @@ COMMANDS = {
     "report": "Compare two sets of requests: what caused the change in latency, and where it shows?",
     "gate": "For CI: fail when a cause costs more milliseconds than its budget.",
     "misses": "Why were prompt tokens computed? Causes by server, template, tenant and time.",
+    "heatmap": "Where in the prompts are caches read, and where does rewriting pay?",
     "advise": "Which part of the prompts breaks the cache, and what to write instead?",
     "explain": "One prompt token by token: where each came from, or why it was computed.",
     "sources": "What each server tells, what it does not, and which figures cannot be trusted.",
@@ -110,4 +111,4 @@ def main() -> None:
         if extra is None:
             raise
         click.echo(f"hitmap: this command needs {package}: pip install 'hitmap[{extra}]'", err=True)
-        sys.exit(1)
+        sys.exit(getattr(error, "exit_code", 1))  # a command for CI says what its codes mean

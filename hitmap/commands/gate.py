@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import traceback
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,15 @@ def command(
         if error.exit_code == _FAILED:
             error.exit_code = UNDECIDED
         raise
+    except ModuleNotFoundError as error:
+        error.exit_code = UNDECIDED  # type: ignore[attr-defined]
+        raise
+    except click.ClickException:
+        raise
+    except Exception:  # whatever went wrong here, no budget was exceeded by it
+        traceback.print_exc()
+        click.echo("hitmap gate failed, which decides nothing: please report it", err=True)
+        ctx.exit(UNDECIDED)
     ctx.exit({Outcome.WITHIN: 0, Outcome.EXCEEDED: EXCEEDED, Outcome.UNDECIDED: UNDECIDED}[decision.outcome])
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from analysis.attribution.model import Side
 from cachemodel.errors import UsageError, UserError
 from cachemodel.layers import SERVING_LAYERS
-from hitmap.cli import cli
+from hitmap.cli import cli, main
 from store.client import connect
 from store.embedded import Embedded
 from store.migrate import migrate
@@ -222,3 +222,19 @@ def test_no_store_decides_nothing() -> None:
     shown = CliRunner().invoke(cli, ["gate", *options])
     assert isinstance(shown.exception, UserError)
     assert shown.exception.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "fault", [IndexError("a fault of ours"), ModuleNotFoundError("no numba", name="numba")]
+)
+def test_a_fault_of_ours_is_no_budget_exceeded(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1 would stop a release for a change that nobody measured."""
+
+    def fails(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("hitmap.commands._compare.Question.check", fails)
+    monkeypatch.setattr("sys.argv", ["hitmap", "gate", "--budget", "total=1s", "--a", "x=1", "--b", "x=2"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 3
