@@ -103,9 +103,8 @@ def report(advice: Advice, left_out: Sequence[str] = ()) -> AdviceReport:
 def _answer(advice: Advice) -> str:
     """The one sentence."""
     sent = advice.as_sent
-    begin = (
-        f"{advice.n:,} prompts: of {sent.prompt:,} tokens {_percent(sent.computed, sent.prompt)} are computed"
-    )
+    which = f"The last {advice.replayed:,} of {advice.n:,}" if advice.replayed < advice.n else f"{advice.n:,}"
+    begin = f"{which} prompts: of {sent.prompt:,} tokens {_percent(sent.computed, sent.prompt)} are computed"
     if not advice.suggestions:
         return f"{begin}. Nothing in the prompts keeps more than 1% of that from the cache."
     saved = sent.computed - advice.together.computed
@@ -143,8 +142,8 @@ def _told(one: Suggestion) -> Told:
         path=slot.path,
         role=slot.role,
         offset=slot.offset,
-        before=slot.before,
-        after=slot.after,
+        before=" ".join(slot.before.split()),
+        after=" ".join(slot.after.split()),
         requests=slot.requests,
         of=slot.of,
         values=_values(slot),

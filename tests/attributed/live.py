@@ -12,7 +12,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -24,7 +24,6 @@ from safetensors.torch import save_file
 from analysis.attribution.caused.told import ToldSide, told
 from analysis.attribution.model import Side
 from analysis.attribution.reader import read_side
-from analysis.diagnosis.counters import counts
 from analysis.report.metrics import METRICS
 from analysis.selection import Selection
 from collector.attach import Attachment, AttachOptions, detect
@@ -41,7 +40,8 @@ from store.client import connect
 
 SERVER = "attributed"
 ANY = "tcp://127.0.0.1:*"
-SLOW_DEVICE = ("step_ms=12", "token_ms=0.2", "layer=host,delay_ms=20")
+STEP_MS, TOKEN_MS = 12.0, 0.2
+SLOW_DEVICE = (f"step_ms={STEP_MS}", f"token_ms={TOKEN_MS}", "layer=host,delay_ms=20")
 OPTIONS = (
     "--max-num-batched-tokens",
     "64",
@@ -72,12 +72,12 @@ class Phase:
 
 
 class Played(NamedTuple):
-    """A phase as the store tells it. model_ms: what a pass took by itself, the device's delays left out: as long in all
-    phases, unless others use the machine."""
+    """A phase as the store tells it. own_ms: what a step of the engine took beside what its device takes: as long in
+    all phases, unless others use the machine."""
 
     side: Side
     told: ToldSide
-    model_ms: float
+    own_ms: float
 
 
 class Watched(NamedTuple):
@@ -118,7 +118,7 @@ def play(home: Path, phases: Sequence[Phase], options: Sequence[str]) -> dict[st
         with _connected(dsn) as client:
             for phase in phases:
                 side = read_side(client, _selection(phase.name), METRICS["e2e"])
-                read[phase.name] = Played(side, told(client, side), _model_ms(client, side))
+                read[phase.name] = Played(side, told(client, side), _own_ms(client, side))
 
     with watched(home, options, look) as on:
         for phase in phases:
@@ -126,12 +126,20 @@ def play(home: Path, phases: Sequence[Phase], options: Sequence[str]) -> dict[st
     return read
 
 
-def _model_ms(client: Client, side: Side) -> float:
-    nobody = replace(side, servers=())
-    found = counts(client, nobody, side)
-    assert found
-    grown = found[1].grown
-    return 1e3 * grown["step.model_time.sum"] / grown["step.time.count"]
+def _own_ms(client: Client, side: Side) -> float:
+    rows = client.query(
+        "SELECT metric, labels['phase'], sum(delta) FROM samples JOIN series USING (fingerprint)"
+        " WHERE metric IN ('step.time.sum', 'step.time.count', 'step.tokens_by_phase')"
+        " AND time BETWEEN toDateTime64({begin:Float64}, 6) AND toDateTime64({end:Float64}, 6) GROUP BY 1, 2",
+        parameters={"begin": side.begin, "end": side.end},
+    ).result_rows
+    grown = {(metric, phase): float(value) for metric, phase, value in rows}
+    steps = grown["step.time.count", ""]
+    return (
+        1e3 * grown["step.time.sum", ""] / steps
+        - STEP_MS
+        - TOKEN_MS * grown["step.tokens_by_phase", "prefill"] / steps
+    )
 
 
 def send(phase: Phase, on: Watched, stopping: threading.Event | None = None) -> None:
