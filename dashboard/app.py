@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from dashboard.filter_bar import NO_PAGE
-from dashboard.views import attribution, misses
+from dashboard.views import attribution, heatmap, misses
 
 ICON = Path(__file__).with_name("icon.svg")
 st.set_page_config(page_title="hitmap", page_icon=str(ICON), layout="wide")
@@ -16,6 +16,7 @@ st.set_page_config(page_title="hitmap", page_icon=str(ICON), layout="wide")
 # A page has an address of its own from the start, so that links stay right when another page becomes the first.
 PAGES = [
     st.Page(misses.page, title="Misses", icon=":material/layers:", url_path="misses"),
+    st.Page(heatmap.page, title="Heatmap", icon=":material/grid_on:", url_path="heatmap"),
     st.Page(attribution.page, title="Attribution", icon=":material/waterfall_chart:", url_path="attribution"),
 ]
 

@@ -68,13 +68,14 @@ def _pieces(text: str) -> tuple[Json, ...]:
             continue
         try:
             value, end = decoder.raw_decode(text, match.start())
+            if not _has_order(value):
+                continue
+            keys, unordered = _dumped(value), _dumped(_unordered(value))
         except (ValueError, RecursionError):
-            continue
-        if not _has_order(value):
             continue
         at = match.start()
         told.append(Json(text[begin:at], "", ""))
-        told.append(Json(text[at:end], _dumped(value), _dumped(_unordered(value))))
+        told.append(Json(text[at:end], keys, unordered))
         begin = at = end
     return (*told, Json(text[begin:], "", ""))
 
@@ -126,13 +127,11 @@ def reordered(text: str, like: str) -> str:
 def placed(text: str, order: Sequence[str]) -> str:
     """The text with these items (squeezed) in this order, where it has them; the places of items stay."""
     rank = {item: at for at, item in enumerate(order)}
-    listed = items(text)
-    places = [at for at, item in enumerate(listed) if squeezed(item) in rank]
-    in_order = sorted((listed[at] for at in places), key=lambda item: rank[squeezed(item)])
-    by_place = dict(zip(places, in_order, strict=True))
+    listed = [(item, rank.get(squeezed(item))) for item in items(text)]
+    in_order = iter(sorted((item for item in listed if item[1] is not None), key=lambda item: item[1] or 0))
     told, at = [], 0
-    for number, item in enumerate(listed):
+    for item, known in listed:
         begin = text.index(item, at)
-        told += [text[at:begin], by_place.get(number, item)]
+        told += [text[at:begin], item if known is None else next(in_order)[0]]
         at = begin + len(item)
     return "".join((*told, text[at:]))

@@ -1,6 +1,9 @@
 """Rules that rewrite a request so that prompts which mean the same are the same, and what varies stands last. Pure.
 
 A rule changes copies: the request that it is given stays as it is, and what no rule is about is the same object.
+
+`export` writes this code, with what it imports of the advisor, into the module that people put in their gateways: it
+keeps to Python 3.9 and its standard library, and to answers where a request is strange, never errors.
 """
 
 from __future__ import annotations
@@ -9,8 +12,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 from analysis.advisor.canonical import json_in_order, keys_in_order, placed
@@ -18,7 +22,7 @@ from analysis.advisor.canonical import json_in_order, keys_in_order, placed
 Body = Mapping[str, Any]
 
 
-class Action(StrEnum):
+class Action(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
     """What a rule does to the texts of its role, or to the tools."""
 
     SORT_TOOLS = "sort tools"
@@ -31,7 +35,7 @@ class Action(StrEnum):
     MOVE_MESSAGE = "move message"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rule:
     """action, on whom: a role (`system` stands for developer, too), `tools`, or `prompt` for a text without messages.
 
@@ -47,9 +51,10 @@ class Rule:
 
 
 def apply(rules: Sequence[Rule], body: Body) -> Body:
-    """The request as the rules write it."""
+    """The request as the rules write it. A rule leaves one alone that is nested too deep for it."""
     for rule in rules:
-        body = _APPLIED[rule.action](rule, body)
+        with suppress(RecursionError):
+            body = _APPLIED[rule.action](rule, body)
     return body
 
 
@@ -150,20 +155,25 @@ def _at_end(found: Sequence[str], body: Body) -> Body:
     lines = "\n".join(found)
     if isinstance(text := body.get("prompt"), str):
         return {**body, "prompt": f"{text.rstrip()}\n\n{lines}"}
-    messages = list(body.get("messages", ()))
+    messages = _messages(body)
     last = next((at for at in range(len(messages) - 1, -1, -1) if _role(messages[at]) == "user"), None)
     if last is None:
         return {**body, "messages": [*messages, {"role": "user", "content": lines}]}
-    content = messages[last].get("content")
-    told = (
-        [*content, {"type": "text", "text": lines}] if isinstance(content, list) else f"{content}\n\n{lines}"
-    )
+    content = messages[last].get("content") or ""
+    told: object = f"{content}\n\n{lines}" if content else lines
+    if isinstance(content, list):
+        told = [*content, {"type": "text", "text": lines}]
     messages[last] = {**messages[last], "content": told}
     return {**body, "messages": messages}
 
 
+def _messages(body: Body) -> list[Any]:
+    messages = body.get("messages")
+    return list(messages) if isinstance(messages, list) else []
+
+
 def _move_message(rule: Rule, body: Body) -> Body:
-    messages = list(body.get("messages", ()))
+    messages = _messages(body)
     own = [at for at, message in enumerate(messages) if _is_of(rule, message)]
     if len(own) <= rule.message or not isinstance(text := messages[own[rule.message]].get("content"), str):
         return body

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-from cachemodel.errors import UsageError
+from cachemodel.address import server_url
+from cachemodel.errors import UsageError, UserError
 from hitmap.commands._output import emit, output_options
 
 if TYPE_CHECKING:
+    from analysis.advisor.advice import Advice
+    from analysis.advisor.report import AdviceReport
     from analysis.prefix_replay.rules import Rule
     from cachemodel.prompts.model import Prompt
+    from hitmap.advise.places import Place
+    from hitmap.prompt_tokens import BodyTokens
 
+SAFETIES = ("canonicalise", "move", "drop")
 CACHES = ("vllm", "sglang", "llama.cpp", "openai", "anthropic")
-OVER_BUDGET = 1
+OVER_BUDGET, UNDECIDED = 1, 3
+
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
@@ -55,6 +65,56 @@ OVER_BUDGET = 1
     show_default=True,
     help="With --check: the share of computed tokens that a suggestion may save.",
 )
+@click.option(
+    "--sarif", "sarif_file", type=_FILE, metavar="FILE", help="Write the suggestions as SARIF 2.1.0."
+)
+@click.option(
+    "--junit",
+    "junit_file",
+    type=_FILE,
+    metavar="FILE",
+    help="Write them as test cases, which fail past the budget.",
+)
+@click.option(
+    "--apply",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the rules there: rewriter.py for a gateway, and rules.yaml.",
+)
+@click.option(
+    "--safety",
+    type=click.Choice(SAFETIES),
+    default="move",
+    show_default=True,
+    help="With --apply and --verify: the riskiest rewrite. drop: the model sees less.",
+)
+@click.option(
+    "--verify", "server", metavar="URL", help="Send requests of the log there, as sent and rewritten."
+)
+@click.option(
+    "--requests",
+    type=click.IntRange(10, 100_000),
+    default=60,
+    show_default=True,
+    help="With --verify: how many of the log, the last ones; each is sent twice.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.001, 1000),
+    default=5.0,
+    show_default=True,
+    help="With --verify: requests a second at most.",
+)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(1, 86400),
+    default=300.0,
+    show_default=True,
+    help="With --verify: of the whole run.",
+)
+@click.option("--model", default="", help="With --verify: ask for this model. Default: the server's first.")
+@click.option("--api-key", envvar="HITMAP_API_KEY", default="", help="Bearer token (or $HITMAP_API_KEY).")
 @output_options
 def command(
     logs: tuple[Path, ...],
@@ -64,6 +124,16 @@ def command(
     min_share: float,
     check: bool,
     budget: float,
+    sarif_file: Path | None,
+    junit_file: Path | None,
+    folder: Path | None,
+    safety: str,
+    server: str | None,
+    requests: int,
+    rate: float,
+    max_seconds: float,
+    model: str,
+    api_key: str,
     output: str | None,
     as_json: bool,
     file: Path | None,
@@ -79,20 +149,71 @@ def command(
       hitmap advise requests.jsonl --tokenizer /models/llama-8b --block-size 16
       hitmap advise requests.jsonl --cache anthropic --format markdown -o advice.md
       hitmap advise requests.jsonl --check --budget 0.05     # exit code 1 when a fault costs more than 5 %
+      hitmap advise requests.jsonl --apply rewrite --verify http://127.0.0.1:8000
 
-    Exit codes with --check: 0 within the budget, 1 past it, 2 wrong call. docs/advisor.md says how to read it.
+    --verify sends each request twice for one token, in arms that find nothing of each other's in the server's cache,
+    and says what the rewriting gained in tokens and milliseconds. It costs the server what it computes for them.
+
+    Exit codes with --check: 0 within the budget, 1 past it, 2 wrong call, 3 not decided: no log, nothing in it that
+    could be read, or a server that does not answer. docs/advisor.md says how to read it.
     """
-    from analysis.advisor import text
+    url = server_url(server) if server is not None else ""
+    _check_folders(folder, sarif_file, junit_file)
+    with _not_decided(check):
+        from analysis.advisor.cause import Safety
+        from analysis.advisor.export import chosen
+        from hitmap.advise import view
+        from hitmap.advise.deliver import verified, write_for_ci, write_rules
+        from hitmap.advise.verify import Bounds
+
+        bounds = Bounds(requests, rate, max_seconds)
+        tokens, rule, read = _tokens(tokenizer), _cache(cache, block_size), _read(logs)
+        advice, told = _advise(read, tokens, *rule, min_share)
+        export = chosen(advice, Safety(safety))
+        write_for_ci(advice, told, read.places, budget, sarif_file, junit_file)
+        if folder:
+            write_rules(export, advice, folder)
+        failed: UserError | None = None
+        if url:
+            try:
+                measured = verified(url, api_key, model, read.prompts, export, tokens, rule[0], bounds)
+                told = view.with_verified(told, measured)
+            except UserError as error:  # what is known is told all the same
+                failed = error
+        emit(told, output, as_json, file, to_terminal=view.to_terminal, to_markdown=view.to_markdown)
+        if failed:
+            raise failed
+    if check and any(one.share > budget for one in told.suggestions):
+        raise SystemExit(OVER_BUDGET)
+
+
+@contextmanager
+def _not_decided(check: bool) -> Iterator[None]:
+    """Whatever goes wrong in here, no budget was exceeded by it."""
+    try:
+        yield
+    except (UserError, ModuleNotFoundError) as error:
+        if check and getattr(error, "exit_code", OVER_BUDGET) == OVER_BUDGET:
+            error.exit_code = UNDECIDED  # type: ignore[union-attr]
+        raise
+
+
+def _check_folders(folder: Path | None, *files: Path | None) -> None:
+    """Raises UsageError where something could not be written, before anything is worked out."""
+    for path in (folder, *files):
+        if path and not path.parent.is_dir():
+            raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
+def _advise(
+    read: _Read, tokens: BodyTokens, rule: Rule, name: str, min_share: float
+) -> tuple[Advice, AdviceReport]:
     from analysis.advisor.advice import advise
     from analysis.advisor.report import report
-    from hitmap.prompt_tokens import body_tokens
 
-    tokens = body_tokens(tokenizer)
-    rule, name = _cache(cache, block_size)
-    prompts, left_out = _read(logs)
     with Console(stderr=True).status("") as status:
         advice = advise(
-            prompts,
+            read.prompts,
             tokens,
             rule,
             cache_name=name,
@@ -101,10 +222,13 @@ def command(
             progress=status.update,
         )
     untold = [f"{count:,} requests: {why}" for why, count in tokens.untold.items()]
-    told = report(advice, [*left_out, *untold])
-    emit(told, output, as_json, file, to_terminal=text.to_terminal, to_markdown=text.to_markdown)
-    if check and any(one.share > budget for one in told.suggestions):
-        raise SystemExit(OVER_BUDGET)
+    return advice, report(advice, [*read.left_out, *untold])
+
+
+def _tokens(tokenizer: str) -> BodyTokens:
+    from hitmap.prompt_tokens import body_tokens
+
+    return body_tokens(tokenizer)
 
 
 def _cache(name: str, block_size: int | None) -> tuple[Rule, str]:
@@ -124,9 +248,16 @@ def _cache(name: str, block_size: int | None) -> tuple[Rule, str]:
     return (ProviderRule(), "OpenAI's cache") if name == "openai" else (ANTHROPIC, "Anthropic's cache")
 
 
-def _read(logs: Sequence[Path]) -> tuple[list[Prompt], list[str]]:
-    """The prompts of the logs, and what was none."""
-    from hitmap.prompt_files import PromptFiles
+class _Read(NamedTuple):
+    """The prompts of logs, where each stands, by its id, and what was none."""
+
+    prompts: list[Prompt]
+    places: Mapping[str, Place]
+    left_out: list[str]
+
+
+def _read(logs: Sequence[Path]) -> _Read:
+    from hitmap.advise.places import PlacedFiles
 
     screen = Console(stderr=True)
     whole = sum(log.stat().st_size for log in logs if log.is_file())
@@ -134,11 +265,11 @@ def _read(logs: Sequence[Path]) -> tuple[list[Prompt], list[str]]:
         TextColumn("reading prompts"), BarColumn(), DownloadColumn(), console=screen, transient=True
     ) as bar:
         task = bar.add_task("", total=whole)
-        files = PromptFiles(logs, progress=lambda count: bar.advance(task, count))
+        files = PlacedFiles(logs, progress=lambda count: bar.advance(task, count))
         prompts = list(files)
     left_out = [
         f"{out.count:,} lines: {why}, the first at {out.first}" for why, out in files.left_out.items()
     ]
     if files.mended:
         left_out.append(f"{files.mended:,} lines had broken UTF-8, which was replaced")
-    return prompts, left_out
+    return _Read(prompts, files.places, left_out)

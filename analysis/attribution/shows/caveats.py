@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from analysis.attribution.layers import half_told
 from analysis.attribution.model import Side
 from analysis.attribution.shows.learned import Common, Learned
 from analysis.composition import UNATTRIBUTED
@@ -22,6 +23,7 @@ def caveats(a: Side, b: Side, common: Common, of_a: Learned, of_b: Learned) -> t
         *_alone(a, b, common),
         *_beyond(a, b, of_a, of_b),
         *_untold(a, b),
+        *_half_told(a, b),
         *_layers_of_one(a, b),
         *_dependence(common, of_a, of_b),
     )
@@ -64,8 +66,19 @@ def _untold(a: Side, b: Side) -> Iterator[str]:
                 yield f"{missing:.0%} of {side.name}'s {side.n:,} requests do not tell {what}: taken as the others'"
 
 
+def _half_told(a: Side, b: Side) -> Iterator[str]:
+    for name, (of_a, of_b) in half_told(a, b).items():
+        yield (
+            f"{name} is told by {of_a:.1%} of {a.name}'s requests and {of_b:.1%} of {b.name}'s: it is counted in"
+            f" {UNATTRIBUTED} on both sides, where its time is when it is not told"
+        )
+
+
 def _layers_of_one(a: Side, b: Side) -> Iterator[str]:
+    counted = half_told(a, b)
     for i, name in enumerate(a.layers):
+        if name in counted:
+            continue
         told = [bool(np.isfinite(side.times[i]).any()) for side in (a, b)]
         if told[0] != told[1]:
             lacks, has = (a, b) if told[1] else (b, a)

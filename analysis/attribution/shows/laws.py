@@ -8,13 +8,13 @@ differ are one: a tail learned from all requests is less noisy than one from a f
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.attribution.layers import Mask
 from analysis.attribution.model import Ints
-from analysis.attribution.shows.strata import LOADS, Line, edges, fit
+from analysis.attribution.shows.strata import COMPUTED, LOADS, Line, edges, fit
 from analysis.quantiles import Floats
 
 _LEAST = 0.2  # of the mean spread: what a spread is at least, where a line says less
@@ -38,38 +38,47 @@ class Law:
 
     def off(self, values: Floats, terms: Floats, group: Ints) -> Floats:
         """How many spreads values (n,) are off."""
-        return np.asarray((values - self.line(terms, group)) / self._spread(terms, group))
+        return np.asarray((values - self.line(terms, group)) / self.varies(terms, group))
 
     def at(self, off: Floats, terms: Floats, group: Ints) -> Floats:
         """The values (n,) that are so far off."""
-        return np.asarray(self._spread(terms, group) * off + self.line(terms, group))
+        return np.asarray(self.varies(terms, group) * off + self.line(terms, group))
 
-    def _spread(self, terms: Floats, group: Ints) -> Floats:
+    def varies(self, terms: Floats, group: Ints) -> Floats:
+        """How much a spread is, (n,)."""
         return np.maximum(self.spread(terms, group), self.least)
 
 
-def law(told: Told, groups: int, towards: Law | None = None) -> Law:
-    """Fitted to some requests; `towards` holds where they say nothing."""
+def law(told: Told, towards: Law) -> Law:
+    """Fitted to some requests, those that vary less counting more; `towards` holds where they say nothing."""
     terms, values, group = told
-    line = fit(terms, values, group, groups, None if towards is None else towards.line.slopes)
+    line = fit(terms, values, group, towards.line)
     off = np.abs(values - line(terms, group))
-    spread = fit(terms, off, group, groups, None if towards is None else towards.spread.slopes)
-    return Law(line, spread, _LEAST * float(off.mean()) if off.any() else 1.0)
+    found = Law(
+        line, fit(terms, off, group, towards.spread), _LEAST * float(off.mean()) if off.any() else 1.0
+    )
+    if not len(values) or not found.spread.varies:
+        return found
+    return replace(found, line=fit(terms, values, group, towards.line, found.varies(terms, group)))
 
 
 def common_law(a: Told, b: Told, groups: int) -> Law:
     """Of both sides. Slopes are those within each: between them, a change would lend its name to whatever else
     changed."""
+    terms = np.concatenate([a[0], b[0]], axis=1)
+    flat = Line.flat(len(terms), 2 * groups, _knots(a[0], b[0]))
     both = law(
-        (
-            np.concatenate([a[0], b[0]], axis=1),
-            np.concatenate([a[1], b[1]]),
-            np.concatenate([a[2], b[2] + groups]),
-        ),
-        2 * groups,
+        (terms, np.concatenate([a[1], b[1]]), np.concatenate([a[2], b[2] + groups])), Law(flat, flat, 1.0)
     )
-    line, spread = (Line(x.slopes, x.levels.reshape(2, -1).mean(axis=0)) for x in (both.line, both.spread))
+    line, spread = (replace(x, levels=x.levels.reshape(2, -1).mean(axis=0)) for x in (both.line, both.spread))
     return Law(line, spread, both.least)
+
+
+def _knots(a: Floats, b: Floats) -> Floats:
+    """Where laws of terms (d, n) of both sides may bend: they have requests with more and with less computed tokens."""
+    if len(a) <= COMPUTED or not a.shape[1] or not b.shape[1]:
+        return np.empty(0)
+    return edges(a[COMPUTED], b[COMPUTED])
 
 
 @dataclass(frozen=True)

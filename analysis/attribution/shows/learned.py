@@ -18,7 +18,7 @@ from analysis.attribution.shows.strata import Groups, Sources, Told, fit, groups
 from analysis.attribution.shows.transport import Lots, Ranks, lots, ranked
 from analysis.quantiles import Floats
 
-MOST_FITTED = 2**17  # requests of a side that laws are fitted to
+MOST_FITTED = 2**16  # requests of a side that laws are fitted to
 _STEP = 0.01  # of a prompt
 
 
@@ -133,7 +133,7 @@ class _Some:
         """Of a layer, by the requests that passed it."""
         here = passed(times[self.rows], signed)
         told = self.terms[:, here], times[self.rows][here], self.group[here]
-        return law(told, len(score.law.line.levels), score.law)
+        return law(told, score.law)
 
     def off(self, law: Law, times: Floats, signed: bool, score: Score) -> Sample:
         """How far times are off a law, within the strata of the layer."""
@@ -246,7 +246,7 @@ def _side(
 
     line = missed.law.line
     if any(common.apart.sources):
-        line = fit(some.terms[:2], some.key, some.group, common.groups.count, line.slopes)
+        line = fit(some.terms[:2], some.key, some.group, line)
     # Off its line, too: what depends on the length has no rank among requests of other lengths. Nor has what is less
     # than a step: it is blocks and rounding, which go with the length.
     key = np.round((_key(common.sources, told) - line(terms[:2], group)) / _STEP)

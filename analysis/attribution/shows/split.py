@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from analysis.attribution.shapley import exact as all_subsets
 from analysis.attribution.shapley import screened
 from analysis.attribution.shows.caveats import caveats
 from analysis.attribution.shows.learned import Common, learn
+from analysis.attribution.shows.misfit import misfits, taken_in
 from analysis.attribution.shows.swap import Coalition, Swap
 from analysis.quantiles import Floats
 from cachemodel.layers import TokenSource
@@ -63,7 +64,14 @@ def shows(
     )  # fmt: skip
     for i, alone in still.items():
         result.replicates[:, i] = alone
-    return result
+    return _with_misfits(result, mechanisms, misfits(common, of_a, of_b, q))
+
+
+def _with_misfits(found: Split, mechanisms: list[_Mechanism], of_layers: Floats) -> Split:
+    """With what the laws of the layers get wrong in the intervals: a share that is no larger is no news."""
+    errors = np.array([0.0 if one.layer is None else of_layers[one.layer] for one in mechanisms])
+    given = np.array([float(one.layer is None) for one in mechanisms])
+    return replace(found, replicates=taken_in(found.replicates, found.values, errors, given))
 
 
 def _still(mechanism: _Mechanism, from_a: Swap, from_b: Swap, resampling: Resampling) -> Floats | None:

@@ -7,7 +7,7 @@ groups with the rest of the requests.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow
@@ -22,8 +22,8 @@ GROUPS = 32
 REST = 0
 _EIGHTHS = 8
 _GIANTS = 5
-LOADS = 4
-"""Terms before the loads."""
+COMPUTED, LOADS = 2, 5
+"""Which of the terms is the computed tokens; terms before the loads."""
 _RIDGE = 1e-12
 _NOTHING = 1e-12  # of a prompt
 SERVED = tuple(str(source) for source in TokenSource if source != TokenSource.COMPUTED)
@@ -181,46 +181,83 @@ class Sources:
         return np.asarray(told.shares[list(self.computed)].sum(axis=0))
 
     def terms(self, told: Told) -> Floats:
-        """What a time can depend on, (d, n): prompt, completion, computed tokens, these times the prompt (attention),
-        and the tokens loaded."""
+        """What a time can depend on, (d, n): prompt, completion, computed tokens, these times the prompt and squared
+        (attention: u computed of p tokens look at u * (p - u / 2) tokens), and the tokens loaded."""
         computed = self.missed(told) * told.prompt
         loaded = [told.shares[i] * told.prompt for i in self.loaded]
-        return np.stack([told.prompt, told.completion, computed, computed * told.prompt / 1e3, *loaded])
+        attention = computed * told.prompt / 1e3, computed * computed / 1e3
+        return np.stack([told.prompt, told.completion, computed, *attention, *loaded])
 
 
 @dataclass(frozen=True)
 class Line:
-    """A linear law: slopes (d,) of terms and the level of each group."""
+    """A linear law: slopes (d,) of terms and the level of each group. It may bend where computed tokens pass one of the
+    knots (k,): bends (k,), by how much the slope changes there."""
 
     slopes: Floats
     levels: Floats
+    knots: Floats
+    bends: Floats
 
     def __call__(self, terms: Floats, group: Ints) -> Floats:
         """(n,) of terms (d, n)."""
-        return np.asarray(self.slopes @ terms + self.levels[group])
+        return np.asarray(self.rise(terms) + self.levels[group])
+
+    def rise(self, terms: Floats) -> Floats:
+        """The same without levels."""
+        risen = self.slopes @ terms
+        for knot, bend in zip(self.knots, self.bends, strict=True):
+            if bend:
+                risen += bend * np.maximum(terms[COMPUTED] - knot, 0.0)
+        return np.asarray(risen)
+
+    @property
+    def varies(self) -> bool:
+        """Whether any term has a slope."""
+        return bool(self.slopes.any() or self.bends.any())
+
+    @classmethod
+    def flat(cls, terms: int, groups: int, knots: Floats | None = None) -> Line:
+        """Zero everywhere."""
+        knots = np.empty(0) if knots is None else knots
+        return cls(np.zeros(terms), np.zeros(groups), knots, np.zeros(len(knots)))
 
 
-def fit(terms: Floats, y: Floats, group: Ints, groups: int, towards: Floats | None = None) -> Line:
-    """Least squares of y (n,) on terms (d, n) within groups. The outermost 0.1 % of y on either side, five at least,
-    count only as far as the next one. towards: slopes (d,) that hold where the data say nothing of one, 0 if not given.
-    Terms without one that explain no more than chance get none: the error of each would be taken for a change wherever
-    requests became longer. A group without requests has the level of all."""
-    d, n = terms.shape
-    towards = np.zeros(d) if towards is None else towards
+def fit(terms: Floats, y: Floats, group: Ints, towards: Line, spread: Floats | None = None) -> Line:
+    """Least squares of y (n,) on terms (d, n) within groups. towards: whose slopes and bends hold where the data say
+    nothing of one, and at whose knots it may bend. spread: how far y (n,) are off a line on average; None: alike.
+
+    The outermost 0.1 % on either side, five at least, count only as far as the next one: of y for a first line, then of
+    what is off it (y is large where terms are: cut there, a line would bend). Terms without a slope to go towards that
+    explain no more than chance get none: the error of each would be taken for a change wherever requests became longer.
+    A group without requests has the level of all."""
+    n, d, groups = len(y), len(terms), len(towards.levels)
     if not n:
-        return Line(towards, np.zeros(groups))
-    y = _clipped(y)
+        return replace(towards, levels=np.zeros(groups))
+    spread = np.ones(n) if spread is None else spread
+    weights = spread**-2.0
+    weights /= weights.mean()
+    hinges = [np.maximum(terms[COMPUTED] - knot, 0.0) for knot in towards.knots]
+    terms = np.vstack([terms, *hinges])
+    known = np.concatenate([towards.slopes, towards.bends])
     scale = np.abs(terms).max(axis=1)
     scale[scale == 0] = 1.0
     scaled = terms / scale[:, None]
-    within = scaled - np.stack([_levels(row, group, groups)[group] for row in scaled])
-    square = within @ within.T / n
-    # a prior worth one request, so that terms which go together (or not at all) do not share slopes out at random
-    square[np.diag_indices(d)] += square.diagonal() / n + _RIDGE
-    left = y - towards @ terms
-    left -= _levels(left, group, groups)[group]
-    slopes = towards + _solved(square, within @ left / n, float(left @ left) / n, n, towards != 0) / scale
-    return Line(slopes, _levels(y - slopes @ terms, group, groups))
+    within = scaled - np.stack([_levels(row, group, groups, weights)[group] for row in scaled])
+    weighted = within * weights
+    square = weighted @ within.T / n
+
+    def solved(y: Floats) -> tuple[Floats, Floats]:
+        left = y - known @ terms
+        left -= _levels(left, group, groups, weights)[group]
+        variance = float(left @ (left * weights)) / n
+        slopes = known + _solved(square, weighted @ left / n, variance, n, known != 0) / scale
+        return slopes, _levels(y - slopes @ terms, group, groups, weights)
+
+    slopes, levels = solved(_clipped(y))
+    first = slopes @ terms + levels[group]
+    slopes, levels = solved(first + spread * _clipped((y - first) / spread))
+    return Line(slopes[:d], levels, towards.knots, slopes[d:])
 
 
 def _solved(square: Floats, product: Floats, variance: float, n: int, always: Mask) -> Floats:
@@ -228,10 +265,14 @@ def _solved(square: Floats, product: Floats, variance: float, n: int, always: Ma
     those to be had always, and of others as long as the best of them explains log(n) times what a useless one would
     (Schwarz, Annals of Statistics 6, 1978)."""
 
+    # a prior worth one request, so that terms which go together (or not at all) do not share slopes out at random
+    firmer = square + np.diag(square.diagonal() / n + _RIDGE)
+
     def fitted(some: list[int]) -> tuple[Floats, float]:
         slopes = np.zeros(len(product))
-        slopes[some] = np.linalg.solve(square[np.ix_(some, some)], product[some])
-        return slopes, variance - float(product @ slopes)
+        slopes[some] = np.linalg.solve(firmer[np.ix_(some, some)], product[some])
+        # what is left without the prior: a term that only makes up for what that takes away explains nothing
+        return slopes, variance - float(2 * product @ slopes - slopes @ square @ slopes)
 
     chosen = np.flatnonzero(always).tolist()
     slopes, left = fitted(chosen)
@@ -251,6 +292,6 @@ def _clipped(y: Floats) -> Floats:
     return np.clip(y, *np.partition(y, [beyond, n - 1 - beyond])[[beyond, n - 1 - beyond]])
 
 
-def _levels(values: Floats, group: Ints, groups: int) -> Floats:
-    size, sums = np.bincount(group, minlength=groups), np.bincount(group, values, minlength=groups)
-    return np.where(size > 0, sums / np.maximum(size, 1), values.mean())
+def _levels(values: Floats, group: Ints, groups: int, weights: Floats) -> Floats:
+    mass, sums = (np.bincount(group, x, minlength=groups) for x in (weights, weights * values))
+    return np.where(mass > 0, sums / np.where(mass > 0, mass, 1.0), sums.sum() / mass.sum())

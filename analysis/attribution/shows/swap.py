@@ -193,18 +193,23 @@ class Swap:
             swapped = i in coalition.layers
             if swapped or given.changed:
                 side = self.other if swapped else self.own
-                stratum, now = self.common.scores[i](terms, told.group), self._time(given, i, swapped)[rows]
+                stratum, was = self.common.scores[i](terms, told.group), self._time(given, i, swapped)[rows]
                 ends = _around(own.ranks.knot[rows])
-                below, above = (self._at(i, swapped, stratum, end, terms, told.group) - now for end in ends)
+                below, above = (self._at(i, swapped, stratum, end, terms, told.group) - was for end in ends)
                 yield _Link(own.ranks, side, side.layers[i].ranks, stratum, below, above)
+        now = self._risen(coalition, terms)
         for own_ranks, side, target, stratum, at in self._chain_links(coalition, told, rows):
-            slopes = sum(
-                (self.other if i in coalition.layers else self.own).layers[i].law.line.slopes
-                for i in range(len(self.own.layers))
-            )
             ends = _around(own_ranks.knot[rows])
-            below, above = (slopes @ (self.common.sources.terms(at(end)) - terms) for end in ends)
+            below, above = (self._risen(coalition, self.common.sources.terms(at(end))) - now for end in ends)
             yield _Link(own_ranks, side, target, stratum, below, above)
+
+    def _risen(self, coalition: Coalition, terms: Floats) -> Floats:
+        """What the layers' laws say of terms (d, n), but for their levels: (n,) ms."""
+        sides = (self.other if i in coalition.layers else self.own for i in range(len(self.own.layers)))
+        risen = np.zeros(terms.shape[1])
+        for i, side in enumerate(sides):
+            risen += side.layers[i].law.line.rise(terms)
+        return risen
 
     def _chain_links(
         self, coalition: Coalition, told: Told, rows: Ints

@@ -54,6 +54,30 @@ BODIES = st.builds(
     st.lists(TOOL, max_size=4),
     st.just("m"),
 )
+FIELDS = (
+    "messages",
+    "tools",
+    "system",
+    "prompt",
+    "role",
+    "content",
+    "text",
+    "tool_calls",
+    "function",
+    "arguments",
+    "name",
+)
+STRANGE = st.dictionaries(
+    st.sampled_from(FIELDS),
+    st.recursive(
+        st.none() | st.integers(0, 3) | TEXTS | st.sampled_from(["system", "user", "assistant"]),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4)
+        ),
+        max_leaves=12,
+    ),
+)
+"""Requests that no API takes, made of its words."""
 RULES = st.sampled_from(
     [
         Rule(Action.SORT_TOOLS, "tools"),
@@ -88,6 +112,33 @@ def test_what_was_given_stays_as_it_was_and_the_rest_of_the_request_too(
         "model": "m",
         "temperature": 0.5,
     }
+
+
+@given(STRANGE, RULES)
+def test_no_request_is_so_strange_that_a_rule_fails(body: dict[str, Any], rule: Rule) -> None:
+    before = copy.deepcopy(body)
+    json.dumps(apply([rule], body))
+    assert body == before
+
+
+def test_what_moves_behind_a_message_without_words_is_all_that_it_says() -> None:
+    rule = Rule(Action.MOVE, "system", pattern="^Now: .*$")
+    said: list[dict[str, Any]] = [{"role": "system", "content": "Now: 12:04\nBe kind."}]
+    for empty in ({"role": "user", "content": None}, {"role": "user"}, {"role": "user", "content": ""}):
+        after = apply([rule], {"messages": [*said, empty]})
+        assert after["messages"][1]["content"] == "Now: 12:04"
+    assert apply([rule], {"messages": said})["messages"][1] == {"role": "user", "content": "Now: 12:04"}
+
+
+def test_a_rule_leaves_alone_what_is_nested_too_deep_for_it() -> None:
+    deep: Any = {"a": 1}
+    for _ in range(5000):
+        deep = {"b": deep}
+    body = {"tools": [deep], "messages": [{"role": "system", "content": "x  y"}]}
+    after = apply([Rule(Action.SORT_KEYS, "tools"), Rule(Action.ONE_FORM, "system")], body)
+    assert after["tools"][0] is deep
+    text = {"messages": [{"role": "system", "content": '[{"b":' * 3000 + "1" + "}]" * 3000}]}
+    assert apply([Rule(Action.SORT_KEYS, "system")], text) == text
 
 
 @given(BODIES, RULES)

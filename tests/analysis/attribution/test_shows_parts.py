@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.attribution.shows.laws import law, merged
-from analysis.attribution.shows.strata import THICK, edges, fit, groups
+from analysis.attribution.shows.laws import Law, law, merged
+from analysis.attribution.shows.strata import THICK, Line, edges, fit, groups
 from analysis.attribution.shows.transport import lots, ranked
 from tests.analysis.attribution.generators import AS_WAS, plain, side
 
@@ -69,7 +69,8 @@ def test_terms_that_cannot_be_told_apart_take_the_slopes_that_are_lent() -> None
     rng = np.random.default_rng(0)
     one = rng.uniform(100, 1000, 3000)
     terms, group = np.stack([one, 0.2 * one]), np.zeros(3000, dtype=np.int64)
-    found = fit(terms, 3.0 * 0.2 * one + rng.normal(size=3000), group, 1, np.array([0.0, 3.0]))
+    towards = replace(Line.flat(2, 1), slopes=np.array([0.0, 3.0]))
+    found = fit(terms, 3.0 * 0.2 * one + rng.normal(size=3000), group, towards)
     assert found.slopes == pytest.approx([0.0, 3.0], abs=0.01)
 
 
@@ -80,7 +81,7 @@ def test_terms_that_explain_nothing_have_no_slope() -> None:
         terms, group = rng.uniform(100, 1000, (4, 3000)), rng.integers(0, 2, 3000)
         terms[2] = terms[0] + 0.1 * terms[1]  # goes together with what does
         y = 0.02 * terms[0] + 5.0 * group + rng.exponential(5, 3000)
-        slopes.append(fit(terms, y, group, 2).slopes)
+        slopes.append(fit(terms, y, group, Line.flat(4, 2)).slopes)
     told = np.array(slopes)
     assert told[:, 0] + told[:, 2] == pytest.approx(np.full(20, 0.02), abs=0.004)
     assert (told[:, 3] == 0).mean() >= 0.9
@@ -92,10 +93,26 @@ def test_a_law_knows_that_noise_grows() -> None:
     size = rng.lognormal(5, 1, 20_000)
     terms, group = size[None], np.zeros(len(size), dtype=np.int64)
     times = 4 + 0.1 * size * np.exp(0.1 * rng.standard_normal(len(size)))
-    off = law((terms, times, group), 1).off(times, terms, group)
+    flat = Line.flat(1, 1)
+    off = law((terms, times, group), Law(flat, flat, 1.0)).off(times, terms, group)
     large, middle = off[size > np.quantile(size, 0.95)], off[np.abs(size - np.median(size)) < 30]
     # in milliseconds the noise of the large ones is more than five times that of the middle
     assert large.std() == pytest.approx(middle.std(), rel=0.5)
+
+
+def test_a_line_bends_where_more_computed_tokens_do_and_nowhere_else() -> None:
+    towards = Line.flat(3, 1, np.array([250.0, 500.0, 750.0]))
+    crooked, found = 0, []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        terms, group = rng.uniform(100, 1000, (3, 4000)), np.zeros(4000, dtype=np.int64)
+        straight = 0.1 * terms[2] + rng.normal(size=4000)
+        crooked += bool(fit(terms, straight, group, towards).bends.any())
+        bent = fit(terms, straight + 0.2 * np.maximum(terms[2] - 500, 0), group, towards)
+        found.append(bent.bends)
+        assert bent(terms, group) == pytest.approx(straight + 0.2 * np.maximum(terms[2] - 500, 0), abs=6)
+    assert crooked <= 2
+    assert np.mean(found, axis=0) == pytest.approx([0.0, 0.2, 0.0], abs=0.01)
 
 
 def test_strata_that_do_not_differ_are_one() -> None:
