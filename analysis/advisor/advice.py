@@ -30,7 +30,7 @@ class Suggestion:
     """One slot and what to do about it.
 
     gain: of the replay, None where no rule can write it otherwise; at_most: tokens behind the slot that would be found
-    again, if nothing else were in the way. share: of the computed tokens, of `gain.next`, else of `at_most`. diff: what
+    again, if nothing else were in the way. share: of the computed tokens, of `gain.most`, else of `at_most`. diff: what
     the rules change in the request of the slot's example, unified.
     """
 
@@ -90,7 +90,7 @@ def advise(
     told = []
     for slot, own, gain in zip(ordered, rules, gains(replayed, rules), strict=True):
         at_most = round(slot.lost * per_character * len(recent) / len(prompts))
-        saved = max(gain.alone, gain.next) if own else at_most
+        saved = gain.most if own else at_most
         if saved / computed >= min_share:
             told.append(
                 Suggestion(

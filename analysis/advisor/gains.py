@@ -37,11 +37,17 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Computed tokens that a rewrite saves: alone, and next, with those told before it in place. A fault further behind
-    in the prompt saves nothing alone, as long as one in front of it breaks the prefix."""
+    """Computed tokens that a rewrite saves: alone; next, with those told before it in place; last, with all others. A
+    fault behind another saves nothing alone, and one in front of another nothing until that is gone, too."""
 
     alone: int
     next: int
+    last: int
+
+    @property
+    def most(self) -> int:
+        """What hangs on it."""
+        return max(self.alone, self.next, self.last)
 
 
 class Replayed:
@@ -101,14 +107,18 @@ class Replayed:
 
 
 def gains(replayed: Replayed, rules: Sequence[Sequence[Rule]]) -> list[Gain]:
-    """Of each set of rules, in this order."""
+    """Of each set of rules, in this order; nothing of an empty one."""
+    everything = replayed.rewritten([rule for own in rules for rule in own]).computed
     told, so_far, before = [], list[Rule](), replayed.as_sent.computed
-    for own in rules:
-        alone = replayed.as_sent.computed - replayed.rewritten(own).computed if own else 0
-        if own:
-            so_far += own
-        after = replayed.rewritten(so_far).computed if own else before
-        told.append(Gain(alone, before - after))
+    for at, own in enumerate(rules):
+        if not own:
+            told.append(Gain(0, 0, 0))
+            continue
+        so_far += own
+        after = replayed.rewritten(so_far).computed
+        others = [rule for other, its in enumerate(rules) for rule in its if other != at]
+        alone = replayed.as_sent.computed - replayed.rewritten(own).computed
+        told.append(Gain(alone, before - after, replayed.rewritten(others).computed - everything))
         before = after
     return told
 

@@ -16,9 +16,9 @@ VALUES_SHOWN, VALUE_CHARACTERS = 4, 60
 
 @dataclass(frozen=True)
 class Told:
-    """A suggestion. saves: prompt tokens that the replay computes less, next to those told before; alone: without
-    those; None where no rule can write it. at_most: tokens behind the slot that were sent before. share: of all
-    computed tokens. values: some that stand in the slot."""
+    """A suggestion. saves: prompt tokens that the replay computes less, next to those told before; alone: without those;
+    needed: with all others in place; None where no rule can write it. at_most: tokens behind the slot that were sent
+    before. share: of all computed tokens. values: some that stand in the slot."""
 
     cause: str
     path: str
@@ -32,6 +32,7 @@ class Told:
     evidence: str
     saves: int | None
     alone: int | None
+    needed: int | None
     at_most: int
     share: float
     safety: str
@@ -150,6 +151,7 @@ def _told(one: Suggestion) -> Told:
         evidence=evidence(slot),
         saves=one.gain.next if one.gain else None,
         alone=one.gain.alone if one.gain else None,
+        needed=one.gain.last if one.gain else None,
         at_most=one.at_most,
         share=one.share,
         safety=one.remedy.safety.value,

@@ -21,6 +21,8 @@ from analysis.advisor.canonical import json_in_order, keys_in_order, placed
 
 Body = Mapping[str, Any]
 
+_GAP = re.compile(r"((?:\\s\+)?)(\[\^\\n\][*+]\?)")  # its blanks may be those of what stands behind it
+
 
 class Action(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
     """What a rule does to the texts of its role, or to the tools."""
@@ -39,8 +41,8 @@ class Action(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
 class Rule:
     """action, on whom: a role (`system` stands for developer, too), `tools`, or `prompt` for a text without messages.
 
-    pattern: regular expression of what is moved or dropped, with ^ and $ at line ends. items: squeezed, in the order in
-    which they shall stand. message: of the messages of that role, which one is moved.
+    pattern: regular expression of what is moved or dropped, with ^ and $ at line ends, without groups. items:
+    squeezed, in the order in which they shall stand. message: of the messages of that role, which one is moved.
     """
 
     action: Action
@@ -140,7 +142,7 @@ def _drop(rule: Rule, body: Body) -> Body:
 
 def _without(rule: Rule, text: str, found: list[str]) -> str:
     """The text without what the rule is about, which is added to `found`; with it goes the blank behind it."""
-    match = re.search(rule.pattern, text, re.MULTILINE)
+    match = search(rule.pattern, text)
     if not match or not match[0].strip():
         return text
     found.append(match[0].strip())
@@ -148,6 +150,33 @@ def _without(rule: Rule, text: str, found: list[str]) -> str:
     if not before or before[-1].isspace():
         after = re.sub(r"\A[^\S\n]*\n?", "", after)
     return before + after
+
+
+def search(pattern: str, text: str) -> re.Match[str] | None:
+    """The first match, in time that grows with the text and not with a power of it, whoever wrote the text.
+
+    Between what a pattern fixes it leaves gaps open, within a line (`_GAP`). What is fixed is looked for as early as it
+    can be, and not again further behind: where that leads to no match, no later beginning in the same line does.
+    """
+    first, *rest = _GAP.split(pattern)  # then blanks, a gap, and what is fixed behind it, for each gap
+    blanks = [*rest[::3], ""]
+    whole = fixed = first + _before(blanks[0])
+    for at in range(len(rest) // 3):
+        whole += f"(?=({blanks[at]}{rest[3 * at + 1]}{rest[3 * at + 2]}{_before(blanks[at + 1])}))\\{at + 1}"
+    begins, matches = re.compile(fixed, re.MULTILINE), re.compile(whole, re.MULTILINE)
+    at = 0
+    while begin := begins.search(text, at):
+        if match := matches.match(text, begin.start()):
+            return match
+        at = text.find("\n", begin.start()) + 1
+        if not at:
+            break
+    return None
+
+
+def _before(blanks: str) -> str:
+    """What has to follow where blanks do."""
+    return r"(?=\s)" if blanks else ""
 
 
 def _at_end(found: Sequence[str], body: Body) -> Body:

@@ -56,8 +56,9 @@ def _runs(text: str) -> list[str]:
 
 
 def _title(one: Told) -> str:
-    saves = one.saves if one.saves is not None else one.at_most
-    much = f"{saves:,} tokens" if one.saves is not None else f"up to {saves:,} tokens"
+    much = f"up to {one.at_most:,} tokens"
+    if one.saves is not None:
+        much = f"{max(one.saves, one.needed or 0, one.alone or 0):,} tokens"
     return f"{one.cause} at {one.path}: {much}, {one.share:.0%} of what is computed"
 
 
@@ -75,8 +76,11 @@ def _sentences(one: Told) -> list[str]:
     told.append(one.evidence)
     if one.values:
         told.append("such as " + " \N{MIDDLE DOT} ".join(one.values))
-    if one.alone is not None and one.saves is not None and one.alone < one.saves:
-        told.append(f"alone it saves {one.alone:,}: what stands before it has to go first")
+    if one.saves is not None and one.alone is not None and one.needed is not None:
+        if one.alone < one.saves:
+            told.append(f"alone it saves {one.alone:,}: what stands before it has to go first")
+        elif one.saves < one.needed:
+            told.append(f"by itself it saves {one.saves:,}: what stands behind it has to go, too")
     told.append(f"{one.safety}: {one.what} ({one.why})")
     return told
 

@@ -67,6 +67,18 @@ def test_of_two_faults_the_second_saves_nothing_before_the_first_is_gone() -> No
     assert first.next + second.next == found.as_sent.computed - found.together.computed
 
 
+def test_what_a_later_saving_hangs_on_is_told_too() -> None:
+    """An id right in front of the clock: mended alone it saves nothing, and without it the clock's mending does not."""
+    made = [at_top(clock("Now: %H:%M:%S")), at_top(planted.request_id), planted.tools_shuffled]
+    found = advised(log(made, tools=True))
+    by_cause = {one.slot.cause: one.gain for one in found.suggestions}
+    assert set(by_cause) == {Cause.TOOL_ORDER, Cause.NONCE, Cause.CLOCK}
+    first, gains = by_cause[Cause.NONCE], [gain for gain in by_cause.values() if gain]
+    assert first
+    assert first.next < first.last
+    assert sum(gain.next for gain in gains) == found.as_sent.computed - found.together.computed
+
+
 def test_a_salt_and_an_option_are_no_faults_of_the_prompt() -> None:
     def apart(made: planted.Log, index: int) -> None:
         made.last.more = {

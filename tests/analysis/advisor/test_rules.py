@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from analysis.advisor.learn import learn
 from analysis.advisor.remedy import rules_of
-from analysis.advisor.rules import Action, Body, Rule, apply, one_form
+from analysis.advisor.rules import Action, Body, Rule, apply, one_form, search
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.planted import Change, at_top, clock, conversations, log, sometimes
 from tests.analysis.advisor.test_learn import PAIRS, TOOLS, VALUES
@@ -139,6 +139,32 @@ def test_a_rule_leaves_alone_what_is_nested_too_deep_for_it() -> None:
     assert after["tools"][0] is deep
     text = {"messages": [{"role": "system", "content": '[{"b":' * 3000 + "1" + "}]" * 3000}]}
     assert apply([Rule(Action.SORT_KEYS, "system")], text) == text
+
+
+FIXED = st.lists(st.sampled_from(["a", "b", "now", "at"]), min_size=1, max_size=2).map(r"\s+".join)
+PATTERNS = st.builds(
+    lambda begin, parts, gaps, end: begin + parts[0] + "".join(map(str.__add__, gaps, parts[1:])) + end,
+    st.sampled_from(["", "^", r"[^\n]*?\s+"]),
+    st.lists(FIXED, min_size=4, max_size=4),
+    st.lists(st.sampled_from([r"\s+[^\n]*?\s+", r"\s+[^\n]+?\s+", r"[^\n]*?\."]), max_size=3),
+    st.sampled_from(["", "$", r"[^\n]*?$", r"\s+[^\n]+?$"]),
+)
+
+
+@given(
+    PATTERNS, st.lists(st.sampled_from(["a", "b", "now", "at", " ", " ", "  ", ".", "x", "\n"])).map("".join)
+)
+def test_a_pattern_finds_what_it_says(pattern: str, text: str) -> None:
+    own, found = search(pattern, text), re.search(pattern, text, re.MULTILINE)
+    assert (own and own.span()) == (found and found.span())
+
+
+@pytest.mark.parametrize("begin", ["^", "", r"[^\n]*?\s+"])
+def test_no_text_makes_a_pattern_take_longer_than_its_length(begin: str) -> None:
+    """Searched for by the library, 2,000 characters of this take ten seconds."""
+    pattern = begin + r"Hi\s+[^\n]*?,\s+you\s+are\s+[^\n]*?\s+at\s+[^\n]*?\s+end\."
+    for unit in ("Hi , you are  at ", "Hi, ", "Hi\n", "you are at "):
+        assert search(pattern, unit * 100_000) is None
 
 
 @given(BODIES, RULES)

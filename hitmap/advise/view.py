@@ -1,0 +1,80 @@
+"""An advice report with what a live server said of it, for a terminal and as Markdown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from analysis.advisor import text
+from analysis.advisor.report import AdviceReport
+from analysis.report.paper import escaped, shown_text
+from hitmap.advise.measured import Interval
+from hitmap.advise.verify import Verified
+
+TITLE = "Verified"
+
+
+@dataclass(frozen=True)
+class VerifiedReport(AdviceReport):
+    """The report and what was measured."""
+
+    verified: Verified
+
+
+def with_verified(report: AdviceReport, verified: Verified) -> VerifiedReport:
+    """Both in one."""
+    return VerifiedReport(
+        **{one.name: getattr(report, one.name) for one in fields(report)}, verified=verified
+    )
+
+
+def to_terminal(report: AdviceReport, console: Console) -> None:
+    """Print the report; `console` decides width and colour."""
+    text.to_terminal(report, console)
+    if isinstance(report, VerifiedReport):
+        console.print(Text(), Text(TITLE, style="bold"), sep="\n")
+        for sentence in sentences(report.verified):
+            console.print(Padding(shown_text(sentence), (0, 0, 0, 2), expand=False))
+
+
+def to_markdown(report: AdviceReport) -> str:
+    """A self-contained Markdown page."""
+    page = text.to_markdown(report)
+    if not isinstance(report, VerifiedReport):
+        return page
+    told = "\n".join(f"* {escaped(sentence)}" for sentence in sentences(report.verified))
+    return f"{page.rstrip()}\n\n## {TITLE}\n\n{told}\n"
+
+
+def sentences(verified: Verified) -> list[str]:
+    """What was sent, what it gained in tokens and in time, and what to know of it."""
+    gains = verified.gains
+    told = [
+        f"{verified.pairs} requests, each as sent and rewritten, in turn, to {verified.model} at {verified.url};"
+        f" the two kept apart by {verified.apart}"
+        + (f"; {verified.failed} more failed" if verified.failed else "")
+    ]
+    predicted = f"predicted {_shown(gains.tokens_predicted, 'tokens')}"
+    if gains.tokens:
+        place = {True: ", which holds that", False: ", which does not hold that", None: ""}[verified.inside]
+        told.append(f"saved a request: {_shown(gains.tokens, 'tokens')}; {predicted}{place}")
+    else:
+        told.append(f"saved a request: not told by the server; {predicted}")
+    before, after = gains.ttft_as_sent_ms, gains.ttft_rewritten_ms
+    share = f", {gains.ms.value / before:.0%} of what it was" if before else ""
+    time = f"time to first token {before:.1f} ms as sent, {after:.1f} ms rewritten; saved"
+    told.append(f"{time} {_shown(gains.ms, 'ms')}{share}")
+    if gains.ms_predicted and gains.ms_per_token is not None:
+        by = f"at {gains.ms_per_token:.3g} ms a computed token, as these requests took"
+        told.append(f"predicted {_shown(gains.ms_predicted, 'ms')}, {by}")
+    return [*told, *verified.notes]
+
+
+def _shown(of: Interval, unit: str) -> str:
+    value = f"{of.value:.1f} {unit}"
+    if of.low is None or of.high is None:
+        return f"{value} (too few requests for an interval)"
+    return f"{value} (95 %: {of.low:.1f} to {of.high:.1f})"
