@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from analysis.attribution.binned import Blocks, resampled
+from analysis.attribution.caused.causes import SPEEDS
 from analysis.attribution.caused.game import NOBODY, Game
 from analysis.attribution.caused.server_inputs import server_inputs
 from analysis.attribution.caused.told import ToldSide
@@ -119,11 +120,28 @@ def _of_the_fit(
     causes: tuple[list[str], list[str]],
     rng: np.random.Generator,
 ) -> Floats:
-    """How far shares (DRAWS, m) are from their mean when the twin is fitted to other data of the same kind. A speed that
-    counts as 0 because it could not be told apart could be another one there, too."""
+    """How far shares (DRAWS, m) are from their mean when the twin is fitted to other data of the same kind. Speeds that
+    could not be told apart count as 0; what they would be otherwise is seen with laws that are free in them."""
+    spread = _drawn(both, resampling, game, causes, rng)
+    changed = {name for server in both.servers for name in server.laws.changed}
+    names = [*causes[0], *causes[1]]
+    same = [name for name in names if name in SPEEDS and name not in changed]
+    if same:
+        free = replace(both, servers=tuple(replace(one, laws=one.laws.freed) for one in both.servers))
+        spread[:, [names.index(name) for name in same]] = _drawn(free, resampling, game, ([], same), rng)
+    return spread
+
+
+def _drawn(
+    both: Twins,
+    resampling: Resampling,
+    game: Game,
+    causes: tuple[list[str], list[str]],
+    rng: np.random.Generator,
+) -> Floats:
+    """Shares (DRAWS, m) of draws of the twins, less their mean."""
     shares = []
-    free = replace(both, servers=tuple(replace(server, laws=server.laws.freed) for server in both.servers))
-    for drawn in free.drawn(resampling, DRAWS, DRAWN_REQUESTS, rng):
+    for drawn in both.drawn(resampling, DRAWS, DRAWN_REQUESTS, rng):
         a, b = (Blocks(blocks.of, blocks.counts[:0]) for blocks in drawn.blocks(resampling))
         shares.append(_shares(Game(drawn.pairs, game.metric, game.q, (a, b)), *causes)[0])
     return np.asarray(shares - np.mean(shares, axis=0))

@@ -30,7 +30,7 @@ _ONE_SIDED = 2.782  # sigmas beyond which, on one side, lies what lies beyond 3 
 
 @dataclass(frozen=True)
 class Laws:
-    """a, b: of the sides. mean, covariance: (18,) and (18, 18) of their numbers, those of A first. free: (18, 18), about
+    """a, b: of the sides. mean, covariance: (18,) and (18, 18) of their numbers, those of A first. free: (18, 18) about
     the same mean, of what they could be were no speed the same. changed: speeds that are not the same."""
 
     a: Law

@@ -7,7 +7,7 @@ is busier. Only what changed itself may be blamed for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from analysis.attribution.certainty.gate import Own
 from analysis.attribution.certainty.ratios import Part, compared, sigmas_of
 from analysis.attribution.change import blocks
+from analysis.attribution.layers import half_told
 from analysis.attribution.model import Resampling, Side
 from analysis.numbers import ms
 from analysis.quantiles import Floats
@@ -52,11 +53,19 @@ class _Pair:
 
 
 def _times(a: Side, b: Side) -> dict[str, _Pair]:
-    """Mean times of the layers both know, and of what the layers leave."""
-    both = [name for name in a.layers if name in b.layers]
+    """Mean times of the layers both know, and of what these leave; what one side tells of fewer requests is left."""
+    missing = half_told(a, b) if a.layers == b.layers else {}
+    both = [name for name in a.layers if name in b.layers and name not in missing]
     pairs = {name: _Pair(_mean(a.time(name)), _mean(b.time(name))) for name in both}
-    rest = _Pair(*(_mean(side.totals - np.nansum(side.times, axis=0)) for side in (a, b)))
+    rest = _Pair(*(_mean(_left(side, missing)) for side in (a, b)))
     return pairs | {name: rest for name in REST if name not in pairs}
+
+
+def _left(side: Side, missing: Collection[str]) -> Floats:
+    """(n,) ms of the totals beside the layers, those of `missing` in it."""
+    told = [at for at, name in enumerate(side.layers) if name not in missing]
+    left: Floats = side.totals - np.nansum(side.times[told], axis=0)
+    return left
 
 
 def _shares(a: Side, b: Side) -> dict[str, _Pair]:
