@@ -17,8 +17,8 @@ VALUES_SHOWN, VALUE_CHARACTERS = 4, 60
 @dataclass(frozen=True)
 class Told:
     """A suggestion. saves: prompt tokens that the replay computes less, next to those told before; alone: without
-    those; needed: with all others in place; None where no rule can write it. at_most: tokens behind the slot that were sent
-    before. share: of all computed tokens. values: some that stand in the slot."""
+    those; needed: with all others in place; None where no rule can write it. at_most: tokens behind the slot that were
+    sent before. share: of all computed tokens. values: some that stand in the slot."""
 
     cause: str
     path: str
