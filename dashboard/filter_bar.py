@@ -25,8 +25,8 @@ ALL = ""
 BY = ("server", "model", "template", "isolation")
 NO_PAGE = "page.none"
 """In the session: the path of an address at which there is no page."""
-_STATE, _ADDRESS = "filters", "filters.address"
-_WIDGET = "filter."
+STATE, ADDRESS = "filters", "filters.address"
+WIDGET = "filter."
 
 
 def chosen(choices: Choices, labels: list[str]) -> Filters:
@@ -38,36 +38,36 @@ def chosen(choices: Choices, labels: list[str]) -> Filters:
     state = st.session_state
     # Another address than the one we wrote: the first run, a link that was pasted, back and forward. None at all is a
     # change of page, which keeps the filters.
-    if _STATE not in state or (address and address != state.get(_ADDRESS)):
+    if STATE not in state or (address and address != state.get(ADDRESS)):
         now = datetime.now(UTC)
         asked, problems = from_query(address, now)
-        state[_STATE] = asked
+        state[STATE] = asked
         if choices.requests:  # else nothing can be told from what there is
-            state[_STATE], missing = known(asked, choices.servers, choices.models, labels, now)
+            state[STATE], missing = known(asked, choices.servers, choices.models, labels, now)
             problems += missing
-        for name in [name for name in state if str(name).startswith(_WIDGET)]:
+        for name in [name for name in state if str(name).startswith(WIDGET)]:
             del state[name]
         for problem in problems:
             st.warning(plain(problem), icon=":material/link_off:")
-    filters: Filters = state[_STATE]
+    filters: Filters = state[STATE]
     return filters
 
 
 def set_filters(**changes: object) -> None:
     """Show something else from now on; the address follows. For callbacks, and before widgets are drawn."""
     state = st.session_state
-    state[_STATE] = dataclasses.replace(state[_STATE], **changes)
+    state[STATE] = dataclasses.replace(state[STATE], **changes)
     for name in changes:
-        for key in (_WIDGET + name, _WIDGET + "range") if name in ("begin", "end") else (_WIDGET + name,):
+        for key in (WIDGET + name, WIDGET + "range") if name in ("begin", "end") else (WIDGET + name,):
             state.pop(key, None)
 
 
 def write_address() -> None:
     """Make the address say what is shown."""
-    query = st.session_state[_STATE].query()
+    query = st.session_state[STATE].query()
     if {name: st.query_params.get_all(name) for name in st.query_params} != query:
         st.query_params.from_dict(query)
-    st.session_state[_ADDRESS] = query
+    st.session_state[ADDRESS] = query
 
 
 def bar(choices: Choices, labels: list[str]) -> Filters:
@@ -75,9 +75,9 @@ def bar(choices: Choices, labels: list[str]) -> Filters:
     filters = chosen(choices, labels)
     with st.sidebar:
         st.markdown("**hitmap**")
-        changes = _times(filters, choices)
-        changes["server"] = _one("Server", "server", filters.server, choices.servers)
-        changes["model"] = _one("Model", "model", filters.model, choices.models)
+        changes = times(filters, choices)
+        changes["server"] = one_of("Server", "server", filters.server, choices.servers)
+        changes["model"] = one_of("Model", "model", filters.model, choices.models)
         changes["where"] = tuple(
             widget(
                 st.multiselect,
@@ -94,19 +94,19 @@ def bar(choices: Choices, labels: list[str]) -> Filters:
         options = list(dict.fromkeys([*BY, *choices.labels, filters.by]))
         changes["by"] = widget(st.selectbox, "by", filters.by, label="Group by", options=options)
     filters = dataclasses.replace(filters, **changes)  # type: ignore[arg-type]
-    st.session_state[_STATE] = filters
+    st.session_state[STATE] = filters
     write_address()
     return filters
 
 
-def _times(filters: Filters, choices: Choices) -> dict[str, object]:
+def times(filters: Filters, choices: Choices) -> dict[str, object]:
     now = (filters.begin, filters.end)
     preset = next((name for name, times in RANGES.items() if times == now), CUSTOM)
     options = [*RANGES, CUSTOM]
     picked = widget(st.selectbox, "range", preset, label="Time range", options=options)
     if picked != CUSTOM:
         for name in ("begin", "end"):
-            st.session_state.pop(_WIDGET + name, None)
+            st.session_state.pop(WIDGET + name, None)
         return {"begin": RANGES[picked][0], "end": RANGES[picked][1]}
     begin = widget(st.text_input, "begin", filters.begin, label="From", help="`-2h`, or a time, UTC")
     end = widget(st.text_input, "end", filters.end, label="To", help="`now`, `-1h`, or a time, UTC")
@@ -116,14 +116,14 @@ def _times(filters: Filters, choices: Choices) -> dict[str, object]:
     return {"begin": begin, "end": end}
 
 
-def _one(label: str, name: str, value: str, options: list[str]) -> object:
+def one_of(label: str, name: str, value: str, options: list[str]) -> object:
     known = list(dict.fromkeys([ALL, *options, value]))
     return widget(st.selectbox, name, value, label=label, options=known, format_func=lambda v: v or "all")
 
 
 def widget(kind: Callable[..., Any], name: str, value: object, **arguments: object) -> Any:
     """A widget whose value is the filter's until somebody changes it."""
-    key = _WIDGET + name
+    key = WIDGET + name
     if key not in st.session_state:
         st.session_state[key] = value
     return kind(key=key, **arguments)

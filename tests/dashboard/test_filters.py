@@ -40,7 +40,7 @@ def test_times_always_stand_in_the_address() -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ({"from": ["yesterday"]}, "'yesterday' is no time; write now, -2h or"),
+        ({"from": ["yesterday"]}, "'yesterday' is no time; write now, -2h, -3m30s or"),
         ({"from": ["now"], "to": ["-1h"]}, "ends before it begins"),
         ({"from": ["-99999999d"]}, "longer than anything is kept"),
         ({"unit": ["miles"]}, "it is share or tokens"),

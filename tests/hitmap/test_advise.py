@@ -251,7 +251,10 @@ def test_what_the_model_would_no_longer_read_is_left_out_unless_asked_for(tmp_pa
     file = log_of(tmp_path, [at_top(planted.request_id)])
     shown = advise(file, "--apply", tmp_path / "rules")
     assert "0 rules in" in shown.stderr
-    assert "left out, with what it hides: nonce at messages[0].content: --safety drop takes it in" in shown.stderr
+    assert (
+        "left out, with what it hides: nonce at messages[0].content: --safety drop takes it in"
+        in shown.stderr
+    )
     told = yaml.safe_load((tmp_path / "rules" / "rules.yaml").read_text())
     assert (told["rules"], [one["cause"] for one in told["left_out"]]) == ([], ["nonce"])
     advise(file, "--apply", tmp_path / "rules", "--safety", "drop")

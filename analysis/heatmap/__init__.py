@@ -1,0 +1,1 @@
+"""Where in the prompts caches are read: reuse, volatility, stability of responses and cost by position."""
