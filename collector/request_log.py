@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from cachemodel.prompts.fields import field as at
 from collector import usage
 from collector.otlp.check import DEFAULT_WINDOW, Window
 from collector.sink import Entry
 from collector.usage import stream
-from collector.usage.style import Record, Usage, at, number, seconds
+from collector.usage.style import Record, Usage, number, seconds
 
 LABEL_FIELDS = ("phase", "experiment", "arm", "tenant", "template", "tag")
 MAX_LINE_BYTES = 16 << 20

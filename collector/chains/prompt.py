@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from collector.chains.refused import is_refused
+from cachemodel.prompts.answer import is_refused
+from cachemodel.prompts.fields import field as at
 from collector.request_log import UsageRow
-from collector.usage.style import Record, at
+from collector.usage.style import Record
 
 if TYPE_CHECKING:
     from cachemodel.chat_template import Message

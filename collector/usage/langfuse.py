@@ -7,7 +7,8 @@ part inside are found out by a total that has no room for the parts.
 
 from __future__ import annotations
 
-from collector.usage.style import Found, Record, Row, Style, at, tokens
+from cachemodel.prompts.fields import field as at
+from collector.usage.style import Found, Record, Row, Style, tokens
 
 _D = "usageDetails"
 

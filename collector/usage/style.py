@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
+
+from cachemodel.prompts.fields import field as at
 
 MAX_TOKENS = 2**32 - 1
 MAX_SECONDS = 1e6
@@ -120,18 +121,3 @@ class Style:
                 found[row.field] = value
         if self.settle:
             self.settle(found, response)
-
-
-def at(response: Record, place: str) -> object:
-    """The value in a place of a response; None where there is no such place."""
-    value: object = response
-    for name in _path(place):
-        if not isinstance(value, dict):
-            return None
-        value = value.get(name)
-    return value
-
-
-@cache
-def _path(place: str) -> tuple[str, ...]:
-    return tuple(place.split("."))
