@@ -145,7 +145,7 @@ def test_a_broken_address_says_what_is_wrong_with_it(site: Served, open_page: Op
     shown = text_of(page)
     for text in (
         "There is no page /nopage: this is Misses.",
-        "'<b>soon</b>' is no time; write now, -2h or 2026-11-29T10:00; the last hour is shown",
+        "'<b>soon</b>' is no time; write now, -2h, -3m30s or 2026-11-29T10:00; the last hour is shown",
         "the address has colour=, which means nothing here",
         "server=nope in the address: there is no such server; all are shown",
         "where=foo=bar in the address: requests have no column or label 'foo'",

@@ -28,8 +28,10 @@ def misfits(common: Common, a: Learned, b: Learned, q: float | None) -> Floats:
 
 def taken_in(replicates: Floats, values: Floats, of: Floats, given: Floats) -> Floats:
     """Replicates (r, m) of shares (m,) that know of such errors `of` (m,) of the layers, which what the layers are
-    `given` (m,; 1 or 0) has with the other sign, each by its part of these shares."""
+    `given` (m,; 1 or 0) has with the other sign, each by its part of these shares. With the sides exchanged all of it
+    has the other sign."""
     draws = np.random.default_rng(0).standard_normal((len(replicates), len(values)))
+    draws *= np.copysign(1.0, values.sum())
     if len(draws) < 2:
         return replicates
     errors = (draws - draws.mean(axis=0)) / draws.std(axis=0, ddof=1) * of

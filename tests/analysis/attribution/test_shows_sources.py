@@ -10,7 +10,7 @@ import pytest
 from analysis.attribution.model import Side, Split
 from analysis.attribution.shows.laws import gate
 from analysis.attribution.shows.split import shows
-from analysis.attribution.shows.strata import REST, THICK, groups, parts
+from analysis.attribution.shows.strata import LOADS, REST, THICK, groups, parts
 from analysis.attribution.shows.swap import _mixed
 from analysis.quantiles import Floats, hd_quantile
 from tests.analysis.attribution.generators import AS_WAS, plain, resampled, side
@@ -114,14 +114,14 @@ def test_lost_hits_of_a_chain_do_not_leak_into_the_layers_behind(
 
 
 def test_a_layer_is_reached_by_loads_of_its_own_or_from_behind_it() -> None:
-    loads = np.zeros((6, 400))
-    loads[0], loads[4, 100:200], loads[5, 200:300] = 1.0, 1.0, 1.0
+    loads = np.zeros((LOADS + 2, 400))
+    loads[0], loads[LOADS, 100:200], loads[LOADS + 1, 200:300] = 1.0, 1.0, 1.0
     edge, origin, everybody = np.zeros((3, 400), dtype=bool)
     edge[100:300], origin[200:300] = True, True
-    assert gate(loads, loads, edge, edge) == (4, 5)
-    assert gate(loads, loads, origin, origin) == (5,)
+    assert gate(loads, loads, edge, edge) == (LOADS, LOADS + 1)
+    assert gate(loads, loads, origin, origin) == (LOADS + 1,)
     assert gate(loads, loads, ~everybody, ~everybody) == ()
-    assert gate(loads[:4], loads[:4], edge, edge) == ()
+    assert gate(loads[:LOADS], loads[:LOADS], edge, edge) == ()
 
 
 def test_a_stick_breaks_from_the_last_source_on() -> None:
