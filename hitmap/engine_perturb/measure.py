@@ -56,7 +56,7 @@ def measure(
     layers = []
     for layer in dict.fromkeys(turn.layer for turn in turns if turn.layer):
         other = _side(client, server, turns, layer, metric)
-        drawn = resampling(base, other, rng)
+        drawn = resampling(base, other, rng, paired=False)  # turns follow each other and share no time
         measured, sigma = _change(base, other, q, drawn)
         half = _95 * sigma
         layers.append(

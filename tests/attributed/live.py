@@ -72,8 +72,8 @@ class Phase:
 
 
 class Played(NamedTuple):
-    """A phase as the store tells it. own_ms: what a step of the engine took beside what its device takes: as long in
-    all phases, unless others use the machine."""
+    """A phase as the store tells it. own_ms: what a step of the engine took beside what its device takes, faults of
+    the phase included: as long in phases of one load without a fault, unless others use the machine."""
 
     side: Side
     told: ToldSide
