@@ -32,7 +32,7 @@ TOKENIZER = (
 PROBES, PROBE_S, WARM_UP_S = 16, 8.0, 10.0
 # So much of its time the engine works where no request finds anything in its cache. Requests meet, so that some wait;
 # and a machine that turns out half as fast beside something else is not overloaded, where all would be queue.
-UTILISATION = 0.45
+UTILISATION = 0.7
 MAX_RATE = 6.0  # requests a second
 # A cause is told by a twin of the server, which takes a hundred requests a period; how many come within a time varies.
 ENOUGH = 120
