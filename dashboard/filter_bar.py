@@ -75,28 +75,34 @@ def bar(choices: Choices, labels: list[str]) -> Filters:
     filters = chosen(choices, labels)
     with st.sidebar:
         st.markdown("**hitmap**")
-        changes = times(filters, choices)
-        changes["server"] = one_of("Server", "server", filters.server, choices.servers)
-        changes["model"] = one_of("Model", "model", filters.model, choices.models)
-        changes["where"] = tuple(
-            widget(
-                st.multiselect,
-                "where",
-                list(filters.where),
-                label="Labels and conditions",
-                options=list(dict.fromkeys([*filters.where, *choices.conditions])),
-                accept_new_options=True,
-                placeholder="phase=control",
-                help="All of them must hold. Choose a label's value or type a condition: `phase=control`, "
-                "`tenant!=internal`, `prompt_tokens>1000`; `*` stands for any characters.",
-            )
-        )
+        changes = shared(filters, choices)
         options = list(dict.fromkeys([*BY, *choices.labels, filters.by]))
         changes["by"] = widget(st.selectbox, "by", filters.by, label="Group by", options=options)
     filters = dataclasses.replace(filters, **changes)  # type: ignore[arg-type]
     st.session_state[STATE] = filters
     write_address()
     return filters
+
+
+def shared(filters: Filters, choices: Choices) -> dict[str, object]:
+    """The filters of all pages: times, server, model, labels and conditions; what is chosen now."""
+    changes = times(filters, choices)
+    changes["server"] = one_of("Server", "server", filters.server, choices.servers)
+    changes["model"] = one_of("Model", "model", filters.model, choices.models)
+    changes["where"] = tuple(
+        widget(
+            st.multiselect,
+            "where",
+            list(filters.where),
+            label="Labels and conditions",
+            options=list(dict.fromkeys([*filters.where, *choices.conditions])),
+            accept_new_options=True,
+            placeholder="phase=control",
+            help="All of them must hold. Choose a label's value or type a condition: `phase=control`, "
+            "`tenant!=internal`, `prompt_tokens>1000`; `*` stands for any characters.",
+        )
+    )
+    return changes
 
 
 def times(filters: Filters, choices: Choices) -> dict[str, object]:

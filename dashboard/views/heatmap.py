@@ -74,21 +74,7 @@ def _bar(choices: Choices, labels: list[str]) -> Filters:
     filters = _chosen(choices, labels)
     with st.sidebar:
         st.markdown("**hitmap**")
-        changes = filter_bar.times(filters, choices)
-        changes["server"] = filter_bar.one_of("Server", "server", filters.server, choices.servers)
-        changes["model"] = filter_bar.one_of("Model", "model", filters.model, choices.models)
-        changes["where"] = tuple(
-            widget(
-                st.multiselect,
-                "where",
-                list(filters.where),
-                label="Labels and conditions",
-                options=list(dict.fromkeys([*filters.where, *choices.conditions])),
-                accept_new_options=True,
-                placeholder="phase=control",
-                help="All of them must hold, as on page Misses.",
-            )
-        )
+        changes = filter_bar.shared(filters, choices)
         _pick(st.radio, "rows", "Rows")
     filters = dataclasses.replace(filters, **changes)  # type: ignore[arg-type]
     st.session_state[filter_bar.STATE] = filters

@@ -98,7 +98,7 @@ def watched(
     with stage(home) as ground:
         log.touch()
         doors = ["--otlp", ground.otlp, "--service-name", SERVER, "--kv-events", ANY, "--kv-replay", ANY]
-        given = ["--model", str(_small_model(home / "small")), *OPTIONS, *options]
+        given = ["--model", str(small_model(home / "small")), *OPTIONS, *options]
         given += [word for spec in SLOW_DEVICE for word in ("--inject", spec)]
         with engine(home / "engine.log", [*doors, *given]) as serving:
             found = detect(serving.url, otlp=ground.otlp)
@@ -196,9 +196,15 @@ def _ids(random: Random, tokens: int) -> list[int]:
     return [random.randrange(300, 2000) for _ in range(tokens)]
 
 
-def _small_model(folder: Path) -> Path:
+def small_model(folder: Path, layers: int = 2) -> Path:
+    """A folder with a model so small that it adds little to what its device is said to take."""
     config = json.loads((demo.FOLDER / "config.json").read_text())
-    config |= {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config |= {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+    }
     config |= {"num_key_value_heads": 2, "head_dim": 8}
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
