@@ -6,8 +6,8 @@ are printed, since a busy machine takes its own.
 
 from __future__ import annotations
 
-import importlib
 import json
+import runpy
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -127,7 +127,7 @@ def test_arms_are_as_well_kept_apart_by_marks(url: str, monkeypatch: pytest.Monk
         assert found.gains.tokens.value > 100
 
 
-def test_the_command_verifies_and_applies(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_verifies_and_applies(url: str, tmp_path: Path) -> None:
     prompts = log([at_top(clock("Now: %H:%M:%S"))], 40)
     written = tmp_path / "requests.jsonl"
     lines = [{"id": one.request_id, "time": one.time, "body": one.body} for one in prompts]
@@ -141,9 +141,6 @@ def test_the_command_verifies_and_applies(url: str, tmp_path: Path, monkeypatch:
     assert (verified["pairs"], verified["failed"], verified["inside"]) == (20, 0, True)
     assert verified["gains"]["tokens"]["value"] > 100
     assert verified["gains"]["ms_per_token"] is not None
-    monkeypatch.syspath_prepend(tmp_path / "rules")
-    module = importlib.import_module("rewriter")
-    heads = {
-        json.dumps(module.rewrite(dict(one.body))["messages"][0]) for one in prompts if one.body is not None
-    }
+    rewrite = runpy.run_path(str(tmp_path / "rules" / "rewriter.py"))["rewrite"]
+    heads = {json.dumps(rewrite(dict(one.body))["messages"][0]) for one in prompts if one.body is not None}
     assert len(heads) == 1

@@ -56,10 +56,15 @@ def of(*rules: Rule) -> Export:
 
 
 def executed(source: str) -> Rewrite:
-    names: dict[str, Any] = {"__name__": "rewriter"}
-    sys.modules.setdefault("rewriter", ast)  # any module: dataclasses look theirs up by name
+    return namespace(source)["rewrite"]  # type: ignore[no-any-return]
+
+
+def namespace(source: str) -> dict[str, Any]:
+    names: dict[str, Any] = {
+        "__name__": __name__
+    }  # a module that is there: dataclasses look theirs up by name
     exec(compile(source, "rewriter.py", "exec"), names)
-    return names["rewrite"]  # type: ignore[no-any-return]
+    return names
 
 
 def in_yaml(export: Export) -> dict[str, Any]:
@@ -91,9 +96,7 @@ def test_whatever_a_rule_holds_is_kept_and_steers_nothing(pattern: str, role: st
     rule = Rule(Action.SORT_ITEMS, role, pattern=pattern, items=tuple(items))
     source = module(of(rule))
     assert source.replace("\n", "").isprintable()
-    names: dict[str, Any] = {"__name__": "rewriter"}
-    exec(compile(source, "rewriter.py", "exec"), names)
-    (own,) = names["RULES"]
+    (own,) = namespace(source)["RULES"]
     assert (own.role, own.pattern, own.items) == (role, pattern, tuple(items))
     assert read_rules(in_yaml(of(rule))) == (rule,)
 
