@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from cachemodel.address import server_url
 from cachemodel.errors import UsageError, UserError
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from analysis.advisor.advice import Advice
     from analysis.advisor.report import AdviceReport
     from analysis.prefix_replay.rules import Rule
-    from cachemodel.prompts.model import Prompt
-    from hitmap.advise.places import Place
+    from hitmap.advise.inputs import Read
     from hitmap.prompt_tokens import BodyTokens
 
 SAFETIES = ("canonicalise", "move", "drop")
@@ -164,10 +162,11 @@ def command(
         from analysis.advisor.export import chosen
         from hitmap.advise import view
         from hitmap.advise.deliver import verified, write_for_ci, write_rules
+        from hitmap.advise.inputs import read_logs
         from hitmap.advise.verify import Bounds
 
         bounds = Bounds(requests, rate, max_seconds)
-        tokens, rule, read = _tokens(tokenizer), _cache(cache, block_size), _read(logs)
+        tokens, rule, read = _tokens(tokenizer), _cache(cache, block_size), read_logs(logs)
         advice, told = _advise(read, tokens, *rule, min_share)
         export = chosen(advice, Safety(safety))
         write_for_ci(advice, told, read.places, budget, sarif_file, junit_file)
@@ -206,7 +205,7 @@ def _check_folders(folder: Path | None, *files: Path | None) -> None:
 
 
 def _advise(
-    read: _Read, tokens: BodyTokens, rule: Rule, name: str, min_share: float
+    read: Read, tokens: BodyTokens, rule: Rule, name: str, min_share: float
 ) -> tuple[Advice, AdviceReport]:
     from analysis.advisor.advice import advise
     from analysis.advisor.report import report
@@ -246,30 +245,3 @@ def _cache(name: str, block_size: int | None) -> tuple[Rule, str]:
     if name == "llama.cpp":
         return SlotRule(), "the slots of llama.cpp's server"
     return (ProviderRule(), "OpenAI's cache") if name == "openai" else (ANTHROPIC, "Anthropic's cache")
-
-
-class _Read(NamedTuple):
-    """The prompts of logs, where each stands, by its id, and what was none."""
-
-    prompts: list[Prompt]
-    places: Mapping[str, Place]
-    left_out: list[str]
-
-
-def _read(logs: Sequence[Path]) -> _Read:
-    from hitmap.advise.places import PlacedFiles
-
-    screen = Console(stderr=True)
-    whole = sum(log.stat().st_size for log in logs if log.is_file())
-    with Progress(
-        TextColumn("reading prompts"), BarColumn(), DownloadColumn(), console=screen, transient=True
-    ) as bar:
-        task = bar.add_task("", total=whole)
-        files = PlacedFiles(logs, progress=lambda count: bar.advance(task, count))
-        prompts = list(files)
-    left_out = [
-        f"{out.count:,} lines: {why}, the first at {out.first}" for why, out in files.left_out.items()
-    ]
-    if files.mended:
-        left_out.append(f"{files.mended:,} lines had broken UTF-8, which was replaced")
-    return _Read(prompts, files.places, left_out)
