@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from analysis.advisor.beside import Beside, beside
 from analysis.advisor.cause import REMEDIES, Remedy
-from analysis.advisor.gains import Body, Gain, Replayed, Tokenize, Total, gains
+from analysis.advisor.gains import Body, Change, Gain, Replayed, Tokenize, Total, gains
 from analysis.advisor.learn import learn
 from analysis.advisor.model import Slot
 from analysis.advisor.remedy import rules_of
@@ -30,8 +31,8 @@ class Suggestion:
     """One slot and what to do about it.
 
     gain: of the replay, None where no rule can write it otherwise; at_most: tokens behind the slot that would be found
-    again, if nothing else were in the way. share: of the computed tokens, of `gain.most`, else of `at_most`. diff: what
-    the rules change in the request of the slot's example, unified.
+    again, if nothing else were in the way. share: of the computed tokens, what `gain.most` saves, else of `at_most`.
+    diff: what the rules change in the request of the slot's example, unified. also: other slots that its rules mend.
     """
 
     slot: Slot
@@ -41,24 +42,29 @@ class Suggestion:
     at_most: int
     share: float
     diff: str
+    also: tuple[Slot, ...] = ()
 
 
 @dataclass(frozen=True)
 class Advice:
-    """n prompts of a log, replayed: the last ones that gains are worked out on. as_sent: their tokens by the cache's
-    rule; together: with all rules in place. counted: prompt and cached tokens by the usage of those responses that told
-    both, None where none did."""
+    """n prompts of a log. requests: ids of the last ones, that gains are worked out on; together: what the cache's rule
+    makes of these as they were sent, and with all rules in place. counted: prompt and cached tokens by the usage of
+    those responses that told both, None where none did."""
 
     n: int
-    replayed: int
-    as_sent: Total
-    together: Total
+    requests: tuple[str, ...]
+    together: Change
     suggestions: tuple[Suggestion, ...]
     beside: tuple[Beside, ...]
     cache: str
     tokens_by: str
     counted: Total | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def as_sent(self) -> Total:
+        """Of the requests as they were sent."""
+        return self.together.before.total
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -87,29 +93,32 @@ def advise(
     slots += template_slots(recent, replayed.tokens, per_character)
     ordered = _in_order(prompts, slots)  # what breaks a prefix first hides the others
     rules = [_without_doubles(rules_of(slot), ordered[:at]) for at, slot in enumerate(ordered)]
-    told = []
+    told, also = [], _mended_by_others(ordered, rules)
+    mended = {id(slot) for slots in also.values() for slot in slots}
     for slot, own, gain in zip(ordered, rules, gains(replayed, rules), strict=True):
+        if id(slot) in mended:
+            continue
         at_most = round(slot.lost * per_character * len(recent) / len(prompts))
-        saved = gain.most if own else at_most
+        saved = gain.most.saved if gain else at_most
         if saved / computed >= min_share:
             told.append(
                 Suggestion(
                     slot=slot,
                     remedy=REMEDIES[slot.cause],
                     rules=own,
-                    gain=gain if own else None,
+                    gain=gain,
                     at_most=at_most,
                     share=saved / computed,
                     diff=_example_diff(prompts, slot, own),
+                    also=tuple(also[id(slot)]),
                 )
             )
     told.sort(key=lambda one: -one.share)
     all_rules = [rule for one in told for rule in one.rules]
     return Advice(
         n=len(prompts),
-        replayed=len(recent),
-        as_sent=replayed.as_sent,
-        together=replayed.rewritten(all_rules) if all_rules else replayed.as_sent,
+        requests=tuple(prompt.request_id for prompt in recent),
+        together=Change(replayed.sent, replayed.rewritten(all_rules) if all_rules else replayed.sent),
         suggestions=tuple(told),
         beside=tuple(beside(recent, replayed, min_share)),
         cache=cache_name,
@@ -133,6 +142,17 @@ def _without_doubles(rules: tuple[Rule, ...], before: Sequence[Slot]) -> tuple[R
     """Rules that no earlier slot has: two values of one sentence move with it together."""
     known = {rule for slot in before for rule in rules_of(slot)}
     return tuple(rule for rule in rules if rule not in known)
+
+
+def _mended_by_others(slots: Sequence[Slot], rules: Sequence[tuple[Rule, ...]]) -> dict[int, list[Slot]]:
+    """By the id of a slot, those of the same cause that have no rule of their own, since its rules are theirs."""
+    owner = {(slot.cause, rule): slot for slot, own in zip(slots, rules, strict=True) for rule in own}
+    found: dict[int, list[Slot]] = defaultdict(list)
+    for slot, own in zip(slots, rules, strict=True):
+        first = next((owner[slot.cause, r] for r in rules_of(slot) if (slot.cause, r) in owner), None)
+        if not own and first:
+            found[id(first)].append(slot)
+    return found
 
 
 def _example_diff(prompts: Sequence[Prompt], slot: Slot, rules: Sequence[Rule]) -> str:

@@ -18,6 +18,7 @@ from cachemodel.prompts.model import Prompt
 
 Body = Mapping[str, Any]
 Tokens = NDArray[np.uint32]
+Counts = NDArray[np.int64]
 Tokenize = Callable[[Body], Tokens]
 """The prompt tokens of a request as its server would render it."""
 
@@ -35,25 +36,56 @@ class Total:
         return self.prompt - self.served
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """Computed tokens that a rewrite saves: alone; next, with those told before it in place; last, with all others. A
-    fault behind another saves nothing alone, and one in front of another nothing until that is gone, too."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a replay makes of n requests: prompt tokens of each, and how many of them are served, (n,)."""
 
-    alone: int
-    next: int
-    last: int
+    prompt: Counts
+    served: Counts
 
     @property
-    def most(self) -> int:
-        """What hangs on it."""
-        return max(self.alone, self.next, self.last)
+    def computed(self) -> Counts:
+        """(n,) tokens that the cache does not save."""
+        return self.prompt - self.served
+
+    @property
+    def total(self) -> Total:
+        """Of all of them."""
+        return Total(int(self.prompt.sum()), int(self.served.sum()))
+
+
+@dataclass(frozen=True)
+class Change:
+    """The same requests before and after a rewrite."""
+
+    before: Outcome
+    after: Outcome
+
+    @property
+    def saved(self) -> int:
+        """Computed tokens, fewer by so many."""
+        return self.before.total.computed - self.after.total.computed
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a rewrite changes: alone; next, with those told before it in place; last, with all others. A fault behind
+    another saves nothing alone, and one in front of another nothing until that is gone, too."""
+
+    alone: Change
+    next: Change
+    last: Change
+
+    @property
+    def most(self) -> Change:
+        """What hangs on it: that of the three which saves most."""
+        return max(self.next, self.alone, self.last, key=lambda change: change.saved)
 
 
 class Replayed:
     """Requests through one cache, as they were sent and as rules would have written them.
 
-    rule: of the cache. tokens: of each request; served: (n,) of these, from the cache; as_sent: the sums.
+    rule: of the cache. tokens: of each request. sent: what became of them.
     """
 
     def __init__(self, prompts: Sequence[Prompt], tokenize: Tokenize, rule: CacheRule) -> None:
@@ -63,17 +95,26 @@ class Replayed:
         self._isolation = np.array([_number(prompt.isolation) for prompt in prompts], dtype=np.uint64)
         self._reads_off = np.array([bool(prompt.reads_off) for prompt in prompts])
         times = np.array([np.nan if prompt.time is None else prompt.time for prompt in prompts])
-        self._sent = None if np.isnan(times).any() else times
-        self.served = self._served(self.tokens, rule)
-        self.as_sent = Total(sum(map(len, self.tokens)), int(self.served.sum()))
+        self._times = None if np.isnan(times).any() else times
+        self.sent = self._outcome(self.tokens, rule)
 
-    def rewritten(self, rules: Sequence[Rule]) -> Total:
+    @property
+    def served(self) -> Counts:
+        """(n,) tokens of each request as it was sent that came from the cache."""
+        return self.sent.served
+
+    @property
+    def as_sent(self) -> Total:
+        """Of all requests as they were sent."""
+        return self.sent.total
+
+    def rewritten(self, rules: Sequence[Rule]) -> Outcome:
         """With these rules in front of the server."""
         told = []
         for body, before in zip(self._bodies, self.tokens, strict=True):
             after = apply(rules, body)
             told.append(before if after is body else self._tokenize(after))
-        return Total(sum(map(len, told)), int(self._served(told, self.rule).sum()))
+        return self._outcome(told, self.rule)
 
     def shared(self) -> Total:
         """Without salts and adapters that keep requests apart."""
@@ -85,40 +126,37 @@ class Replayed:
 
     def by(self, rule: CacheRule) -> Total:
         """By the rule of another cache."""
-        return Total(self.as_sent.prompt, int(self._served(self.tokens, rule).sum()))
+        return self._outcome(self.tokens, rule).total
 
     def _again(self, **columns: NDArray[Any]) -> Total:
-        return Total(self.as_sent.prompt, int(self._served(self.tokens, self.rule, **columns).sum()))
+        return self._outcome(self.tokens, self.rule, **columns).total
 
-    def _served(
-        self, tokens: Sequence[Tokens], rule: CacheRule, **columns: NDArray[Any]
-    ) -> NDArray[np.int64]:
-        """(n,) tokens that the cache serves of each."""
+    def _outcome(self, tokens: Sequence[Tokens], rule: CacheRule, **columns: NDArray[Any]) -> Outcome:
         offsets = np.zeros(len(tokens) + 1, np.int64)
         np.cumsum([len(one) for one in tokens], out=offsets[1:])
         requests = Requests(
             tokens=np.concatenate(tokens) if tokens else np.zeros(0, np.uint32),
             offsets=offsets,
             isolation=columns.get("isolation", self._isolation),
-            sent=self._sent,
+            sent=self._times,
             reads_off=columns.get("reads_off", self._reads_off),
         )
-        return replay(requests, rule).served
+        return Outcome(np.diff(offsets), replay(requests, rule).served)
 
 
-def gains(replayed: Replayed, rules: Sequence[Sequence[Rule]]) -> list[Gain]:
-    """Of each set of rules, in this order; nothing of an empty one."""
-    everything = replayed.rewritten([rule for own in rules for rule in own]).computed
-    told, so_far, before = [], list[Rule](), replayed.as_sent.computed
+def gains(replayed: Replayed, rules: Sequence[Sequence[Rule]]) -> list[Gain | None]:
+    """Of each set of rules, in this order; None of an empty one."""
+    everything = replayed.rewritten([rule for own in rules for rule in own])
+    told, so_far, before = list[Gain | None](), list[Rule](), replayed.sent
     for at, own in enumerate(rules):
         if not own:
-            told.append(Gain(0, 0, 0))
+            told.append(None)
             continue
         so_far += own
-        after = replayed.rewritten(so_far).computed
+        after = replayed.rewritten(so_far)
         others = [rule for other, its in enumerate(rules) for rule in its if other != at]
-        alone = replayed.as_sent.computed - replayed.rewritten(own).computed
-        told.append(Gain(alone, before - after, replayed.rewritten(others).computed - everything))
+        alone = Change(replayed.sent, replayed.rewritten(own))
+        told.append(Gain(alone, Change(before, after), Change(replayed.rewritten(others), everything)))
         before = after
     return told
 

@@ -10,6 +10,8 @@ from analysis.advisor.advice import SCHEMA_VERSION, Advice, Suggestion
 from analysis.advisor.behaviour import Behaviour
 from analysis.advisor.cause import Cause
 from analysis.advisor.model import Slot
+from analysis.advisor.price import Price, Prices
+from analysis.interval import Interval
 
 VALUES_SHOWN, VALUE_CHARACTERS = 4, 60
 
@@ -17,8 +19,9 @@ VALUES_SHOWN, VALUE_CHARACTERS = 4, 60
 @dataclass(frozen=True)
 class Told:
     """A suggestion. saves: prompt tokens that the replay computes less, next to those told before; alone: without
-    those; needed: with all others in place; None where no rule can write it. at_most: tokens behind the slot that were
-    sent before. share: of all computed tokens. values: some that stand in the slot."""
+    those; needed: with all others in place; None where no rule can write it. p95_ms, mean_ms: of the time to first
+    token that it saves, the most of these three; p95_share: of P95; None where nothing is priced. at_most: tokens
+    behind the slot that were sent before. share: of all computed tokens. values: some that stand in the slot."""
 
     cause: str
     path: str
@@ -39,6 +42,23 @@ class Told:
     what: str
     why: str
     diff: str
+    p95_ms: Interval | None
+    mean_ms: Interval | None
+    p95_share: float | None
+
+
+@dataclass(frozen=True)
+class Priced:
+    """All rewrites together in milliseconds of the time to first token, of requests of these servers: what they save of
+    P95 and mean, which the twin has at so many before."""
+
+    p95_ms: Interval
+    mean_ms: Interval
+    p95_before_ms: float
+    mean_before_ms: float
+    requests: int
+    servers: list[str]
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -55,7 +75,8 @@ class ToldBeside:
 @dataclass(frozen=True)
 class AdviceReport:
     """Advice on a log. prompt, served, computed: tokens by the replay; computed_after: with all rewrites in place.
-    counted_prompt, counted_cached: by the usage of responses, None where none told."""
+    counted_prompt, counted_cached: by the usage of responses, None where none told. price: None where there is none;
+    no_price: why, empty where nobody asked."""
 
     schema_version: int
     answer: str
@@ -73,42 +94,64 @@ class AdviceReport:
     beside: list[ToldBeside]
     notes: list[str]
     left_out: list[str]
+    price: Priced | None
+    no_price: str
 
 
-def report(advice: Advice, left_out: Sequence[str] = ()) -> AdviceReport:
-    """left_out: what of the log was no prompt, one sentence each."""
-    counted = advice.counted
+def report(advice: Advice, left_out: Sequence[str] = (), prices: Prices | None = None) -> AdviceReport:
+    """left_out: what of the log was no prompt, one sentence each. Suggestions that are priced come first, dearest
+    first."""
+    counted, prices = advice.counted, prices or Prices()
+    each = prices.each or (None,) * len(advice.suggestions)
+    told = [_told(one, price) for one, price in zip(advice.suggestions, each, strict=True)]
     return AdviceReport(
         schema_version=SCHEMA_VERSION,
         answer=_answer(advice),
         prompts=advice.n,
-        replayed=advice.replayed,
+        replayed=len(advice.requests),
         cache=advice.cache,
         tokens_by=advice.tokens_by,
         prompt_tokens=advice.as_sent.prompt,
         served_tokens=advice.as_sent.served,
         computed_tokens=advice.as_sent.computed,
-        computed_after=advice.together.computed,
+        computed_after=advice.together.after.total.computed,
         counted_prompt=counted.prompt if counted else None,
         counted_cached=counted.served if counted else None,
-        suggestions=[_told(one) for one in advice.suggestions],
+        suggestions=sorted(told, key=lambda one: -one.p95_ms.value if one.p95_ms else 0.0),
         beside=[
             ToldBeside(one.cause.value, one.requests, one.tokens, one.share, one.detail)
             for one in advice.beside
         ],
         notes=list(_notes(advice)),
         left_out=list(left_out),
+        price=_priced(prices),
+        no_price=prices.refused,
+    )
+
+
+def _priced(prices: Prices) -> Priced | None:
+    if (price := prices.together) is None:
+        return None
+    return Priced(
+        p95_ms=price.p95,
+        mean_ms=price.mean,
+        p95_before_ms=price.p95_before,
+        mean_before_ms=price.mean_before,
+        requests=prices.requests,
+        servers=list(prices.servers),
+        notes=list(prices.notes),
     )
 
 
 def _answer(advice: Advice) -> str:
     """The one sentence."""
     sent = advice.as_sent
-    which = f"The last {advice.replayed:,} of {advice.n:,}" if advice.replayed < advice.n else f"{advice.n:,}"
+    replayed = len(advice.requests)
+    which = f"The last {replayed:,} of {advice.n:,}" if replayed < advice.n else f"{advice.n:,}"
     begin = f"{which} prompts: of {sent.prompt:,} tokens {_percent(sent.computed, sent.prompt)} are computed"
     if not advice.suggestions:
         return f"{begin}. Nothing in the prompts keeps more than 1% of that from the cache."
-    saved = sent.computed - advice.together.computed
+    saved = advice.together.saved
     first = advice.suggestions[0]
     place = f"{first.slot.cause.value} at {first.slot.path}"
     if saved <= 0:
@@ -122,8 +165,8 @@ def _notes(advice: Advice) -> list[str]:
         f"Tokens by {advice.tokens_by}; found by replay through {advice.cache}, which evicts nothing: an upper bound"
         " where the cache is small."
     ]
-    if advice.replayed < advice.n:
-        told.append(f"Learned from all {advice.n:,} prompts, replayed with the last {advice.replayed:,}.")
+    if (replayed := len(advice.requests)) < advice.n:
+        told.append(f"Learned from all {advice.n:,} prompts, replayed with the last {replayed:,}.")
     if counted := advice.counted:
         told.append(
             f"By the usage of responses {_percent(counted.served, counted.prompt)} of {counted.prompt:,} tokens came"
@@ -136,7 +179,7 @@ def _percent(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "none"
 
 
-def _told(one: Suggestion) -> Told:
+def _told(one: Suggestion, price: Price | None) -> Told:
     slot = one.slot
     return Told(
         cause=slot.cause.value,
@@ -148,16 +191,19 @@ def _told(one: Suggestion) -> Told:
         requests=slot.requests,
         of=slot.of,
         values=_values(slot),
-        evidence=evidence(slot),
-        saves=one.gain.next if one.gain else None,
-        alone=one.gain.alone if one.gain else None,
-        needed=one.gain.last if one.gain else None,
+        evidence="; ".join([evidence(slot), *map(_also, one.also)]),
+        saves=one.gain.next.saved if one.gain else None,
+        alone=one.gain.alone.saved if one.gain else None,
+        needed=one.gain.last.saved if one.gain else None,
         at_most=one.at_most,
         share=one.share,
         safety=one.remedy.safety.value,
         what=one.remedy.what,
         why=one.remedy.why,
         diff=one.diff,
+        p95_ms=price.p95 if price else None,
+        mean_ms=price.mean if price else None,
+        p95_share=price.share if price else None,
     )
 
 
@@ -174,6 +220,12 @@ def evidence(slot: Slot) -> str:
     if slot.behaviour:
         facts += _facts(slot.cause, slot.behaviour)
     return f"{begin}: {'; '.join(facts)}" if facts else begin
+
+
+def _also(slot: Slot) -> str:
+    before = " ".join(slot.after.split())
+    place = f" before \N{LEFT DOUBLE QUOTATION MARK}{before}\N{RIGHT DOUBLE QUOTATION MARK}" if before else ""
+    return f"the same in {slot.requests:,} of {slot.of:,} others{place}, which it mends as well"
 
 
 def _facts(cause: Cause, behaves: Behaviour) -> list[str]:

@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from analysis.advisor.report import AdviceReport, Told
+from analysis.interval import Interval
 from analysis.report.paper import escaped, shown_text
 from cachemodel.printable import printable
 
@@ -62,6 +63,14 @@ def _title(one: Told) -> str:
     return f"{one.cause} at {one.path}: {much}, {one.share:.0%} of what is computed"
 
 
+def with_interval(of: Interval, unit: str) -> str:
+    """`76.2 ms (95 %: 60.1 to 92.3)`."""
+    value = f"{of.value:.1f} {unit}"
+    if of.low is None or of.high is None:
+        return f"{value} (too few requests for an interval)"
+    return f"{value} (95 %: {of.low:.1f} to {of.high:.1f})"
+
+
 def _sentences(one: Told) -> list[str]:
     place = (
         f"between \N{LEFT DOUBLE QUOTATION MARK}{one.before}\N{RIGHT DOUBLE QUOTATION MARK} and"
@@ -74,6 +83,9 @@ def _sentences(one: Told) -> list[str]:
         else []
     )
     told.append(one.evidence)
+    if one.p95_ms and one.mean_ms and one.p95_share is not None:
+        time = f"time to first token: P95 {with_interval(one.p95_ms, 'ms')} less, {one.p95_share:.0%} of it"
+        told.insert(0, f"{time}; mean {with_interval(one.mean_ms, 'ms')} less")
     if one.values:
         told.append("such as " + " \N{MIDDLE DOT} ".join(one.values))
     if one.saves is not None and one.alone is not None and one.needed is not None:
@@ -92,8 +104,23 @@ def _lists(report: AdviceReport) -> list[tuple[str, list[str]]]:
         for one in report.beside
     ]
     titled = [
+        ("In time", _in_time(report)),
         ("Not a fault of the prompts", beside),
         ("How this was worked out", report.notes),
         ("Left out", report.left_out),
     ]
     return [(title, sentences) for title, sentences in titled if sentences]
+
+
+def _in_time(report: AdviceReport) -> list[str]:
+    """What all of it saves together, and how far that can be trusted."""
+    if (price := report.price) is None:
+        return [f"no milliseconds: {report.no_price}"] if report.no_price else []
+    p95, mean = with_interval(price.p95_ms, "ms"), with_interval(price.mean_ms, "ms")
+    of = ", ".join(price.servers)
+    return [
+        f"with everything above, P95 of the time to first token falls by {p95} of {price.p95_before_ms:,.0f} ms,"
+        f" its mean by {mean} of {price.mean_before_ms:,.0f} ms",
+        f"simulated: {price.requests:,} requests of {of}, served again by a twin of its scheduler, fitted to them",
+        *price.notes,
+    ]

@@ -67,6 +67,13 @@ class Side:
             return np.asarray(self.times[self.layers.index(name)])
         return np.asarray(self.beside.get(name, np.full(self.n, np.nan)))
 
+    def of_server(self, name: str) -> Side:
+        """The requests of one of its servers, as a side of their own."""
+        mine = self.subset(self.server == self.servers.index(name))
+        return replace(
+            mine, name=f"{self.name} on {name}", servers=(name,), server=np.zeros(mine.n, np.int64)
+        )
+
     def subset(self, rows: Ints | NDArray[np.bool_]) -> Side:
         """Some of its requests, in the order given; window and names stay."""
         by_row = ("arrival", "totals", "times", "prompt", "completion", "tokens", "template", "server")

@@ -14,28 +14,13 @@ from numpy.typing import NDArray
 
 from analysis.attribution.certainty.student import TWO_SIDED_95, student
 from analysis.bootstrap import block_length
+from analysis.interval import Interval
 
 Floats = NDArray[np.float64]
 
 DRAWS = 2000
 FEWEST_BLOCKS = 5
 _SEED = 20260
-
-
-@dataclass(frozen=True)
-class Interval:
-    """value, and the bounds of its 95 % interval; None where there are too few pairs for one."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    def holds(self, value: float) -> bool | None:
-        """Whether a value lies inside, rounding of sums aside."""
-        if self.low is None or self.high is None:
-            return None
-        slack = 1e-6 * max(1.0, abs(value))
-        return self.low - slack <= value <= self.high + slack
 
 
 @dataclass(frozen=True)

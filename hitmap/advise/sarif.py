@@ -49,7 +49,7 @@ def _rule(cause: Cause) -> dict[str, Any]:
 
 def _result(one: Suggestion, index: int, places: Mapping[str, Place], budget: float) -> dict[str, Any]:
     slot = one.slot
-    saved = one.gain.most if one.gain else one.at_most
+    saved = one.gain.most.saved if one.gain else one.at_most
     told = f"{slot.cause.value} at {slot.path} keeps {one.share:.1%} of the computed tokens from the cache"
     place = places.get(slot.example)
     return {

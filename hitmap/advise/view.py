@@ -11,7 +11,6 @@ from rich.text import Text
 from analysis.advisor import text
 from analysis.advisor.report import AdviceReport
 from analysis.report.paper import escaped, shown_text
-from hitmap.advise.measured import Interval
 from hitmap.advise.verify import Verified
 
 TITLE = "Verified"
@@ -57,24 +56,17 @@ def sentences(verified: Verified) -> list[str]:
         f" the two kept apart by {verified.apart}"
         + (f"; {verified.failed} more failed" if verified.failed else "")
     ]
-    predicted = f"predicted {_shown(gains.tokens_predicted, 'tokens')}"
+    predicted = f"predicted {text.with_interval(gains.tokens_predicted, 'tokens')}"
     if gains.tokens:
         place = {True: ", which holds that", False: ", which does not hold that", None: ""}[verified.inside]
-        told.append(f"saved a request: {_shown(gains.tokens, 'tokens')}; {predicted}{place}")
+        told.append(f"saved a request: {text.with_interval(gains.tokens, 'tokens')}; {predicted}{place}")
     else:
         told.append(f"saved a request: not told by the server; {predicted}")
     before, after = gains.ttft_as_sent_ms, gains.ttft_rewritten_ms
     share = f", {gains.ms.value / before:.0%} of what it was" if before else ""
     time = f"time to first token {before:.1f} ms as sent, {after:.1f} ms rewritten; saved"
-    told.append(f"{time} {_shown(gains.ms, 'ms')}{share}")
+    told.append(f"{time} {text.with_interval(gains.ms, 'ms')}{share}")
     if gains.ms_predicted and gains.ms_per_token is not None:
         by = f"at {gains.ms_per_token:.3g} ms a computed token, as these requests took"
-        told.append(f"predicted {_shown(gains.ms_predicted, 'ms')}, {by}")
+        told.append(f"predicted {text.with_interval(gains.ms_predicted, 'ms')}, {by}")
     return [*told, *verified.notes]
-
-
-def _shown(of: Interval, unit: str) -> str:
-    value = f"{of.value:.1f} {unit}"
-    if of.low is None or of.high is None:
-        return f"{value} (too few requests for an interval)"
-    return f"{value} (95 %: {of.low:.1f} to {of.high:.1f})"

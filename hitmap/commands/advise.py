@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +13,11 @@ from rich.console import Console
 from cachemodel.address import server_url
 from cachemodel.errors import UsageError, UserError
 from hitmap.commands._output import emit, output_options
+from hitmap.commands._store_option import open_reader, store_option
 
 if TYPE_CHECKING:
     from analysis.advisor.advice import Advice
+    from analysis.advisor.price import Prices
     from analysis.advisor.report import AdviceReport
     from analysis.prefix_replay.rules import Rule
     from hitmap.advise.inputs import Read
@@ -25,7 +27,7 @@ SAFETIES = ("canonicalise", "move", "drop")
 CACHES = ("vllm", "sglang", "llama.cpp", "openai", "anthropic")
 OVER_BUDGET, UNDECIDED = 1, 3
 
-
+Pricing = Callable[["Advice"], "Prices"]
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -55,6 +57,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="What saves a smaller share of the computed tokens is not told.",
 )
+@click.option(
+    "--price",
+    is_flag=True,
+    help="Say it in milliseconds, too: of the store's requests that had these prompts.",
+)
+@store_option
 @click.option("--check", is_flag=True, help="For CI: exit code 1 when a suggestion is past the budget.")
 @click.option(
     "--budget",
@@ -120,6 +128,8 @@ def command(
     block_size: int | None,
     tokenizer: str,
     min_share: float,
+    price: bool,
+    store: str | None,
     check: bool,
     budget: float,
     sarif_file: Path | None,
@@ -147,7 +157,11 @@ def command(
       hitmap advise requests.jsonl --tokenizer /models/llama-8b --block-size 16
       hitmap advise requests.jsonl --cache anthropic --format markdown -o advice.md
       hitmap advise requests.jsonl --check --budget 0.05     # exit code 1 when a fault costs more than 5 %
+      hitmap advise requests.jsonl --price                   # milliseconds of P95, by the requests in the store
       hitmap advise requests.jsonl --apply rewrite --verify http://127.0.0.1:8000
+
+    --price finds the log's requests in the store by their ids (hitmap attach URL --log FILE brings them there), and
+    serves them again, in a twin of the server's scheduler, with the tokens that each rewrite saves.
 
     --verify sends each request twice for one token, in arms that find nothing of each other's in the server's cache,
     and says what the rewriting gained in tokens and milliseconds. It costs the server what it computes for them.
@@ -167,7 +181,7 @@ def command(
 
         bounds = Bounds(requests, rate, max_seconds)
         tokens, rule, read = _tokens(tokenizer), _cache(cache, block_size), read_logs(logs)
-        advice, told = _advise(read, tokens, *rule, min_share)
+        advice, told = _advise(read, tokens, *rule, min_share, _pricing(store) if price else None)
         export = chosen(advice, Safety(safety))
         write_for_ci(advice, told, read.places, budget, sarif_file, junit_file)
         if folder:
@@ -204,8 +218,18 @@ def _check_folders(folder: Path | None, *files: Path | None) -> None:
             raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
+def _pricing(store: str | None) -> Pricing:
+    def price(advice: Advice) -> Prices:
+        from analysis.advisor.priced import priced
+
+        with open_reader(store) as client:
+            return priced(client, advice)
+
+    return price
+
+
 def _advise(
-    read: Read, tokens: BodyTokens, rule: Rule, name: str, min_share: float
+    read: Read, tokens: BodyTokens, rule: Rule, name: str, min_share: float, price: Pricing | None
 ) -> tuple[Advice, AdviceReport]:
     from analysis.advisor.advice import advise
     from analysis.advisor.report import report
@@ -220,8 +244,12 @@ def _advise(
             min_share=min_share,
             progress=status.update,
         )
+        prices = None
+        if price:
+            status.update("serving the requests again")
+            prices = price(advice)
     untold = [f"{count:,} requests: {why}" for why, count in tokens.untold.items()]
-    return advice, report(advice, [*read.left_out, *untold])
+    return advice, report(advice, [*read.left_out, *untold], prices)
 
 
 def _tokens(tokenizer: str) -> BodyTokens:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hitmap.advise.measured import Interval, Pairs, gains
+from analysis.interval import Interval
+from hitmap.advise.measured import Pairs, gains
 
 SAVED, MS_A_TOKEN = 200.0, 0.1
 

@@ -19,11 +19,11 @@ from click.testing import CliRunner
 from analysis.advisor.advice import Advice, advise
 from analysis.advisor.cause import Safety
 from analysis.advisor.export import chosen
+from analysis.interval import Interval
 from cachemodel.prompts.model import Prompt
 from collector.canary import HttpTransport
 from engine.model import demo
 from hitmap.advise.arms import Apart, Wording
-from hitmap.advise.measured import Interval
 from hitmap.advise.verify import Bounds, Verified, verify
 from hitmap.cli import cli
 from hitmap.prompt_tokens import BodyTokens, body_tokens

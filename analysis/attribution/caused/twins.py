@@ -106,10 +106,4 @@ def _by_server(a: Side, b: Side) -> list[tuple[Side, Side]]:
             f"the sides are of other servers ({', '.join(a.servers)}; {', '.join(b.servers)}): a twin is of a server"
             " on both sides; ask for one with server=NAME"
         )
-    return [(_of_server(a, name), _of_server(b, name)) for name in a.servers]
-
-
-def _of_server(side: Side, name: str) -> Side:
-    at = side.servers.index(name)
-    mine = side.subset(side.server == at)
-    return replace(mine, name=f"{side.name} on {name}", servers=(name,), server=np.zeros(mine.n, np.int64))
+    return [(a.of_server(name), b.of_server(name)) for name in a.servers]

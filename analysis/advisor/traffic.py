@@ -1,0 +1,96 @@
+"""The requests whose prompts were replayed, as the store knows them, and what their servers do with tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from clickhouse_connect.driver.client import Client
+
+from analysis.advisor.price import NOT_KNOWN, Traffic
+from analysis.attribution.caused.told import told
+from analysis.attribution.reader import read_side
+from analysis.report.metrics import METRICS
+from analysis.selection import Selection
+from analysis.twin.fidelity import fidelity, misfit
+from analysis.twin.fit import fit
+from analysis.twin.model import NoTwin
+from analysis.twin.workload import known
+from cachemodel.errors import UserError
+
+FEWEST_MATCHED = 0.5
+"""Of the prompts replayed, whose requests the store must have: of fewer, the rest of the load is unknown."""
+_ROW = "row"
+_MICRO = 1e6
+
+
+@dataclass(frozen=True)
+class Found:
+    """servers: all of which a twin speaks. notes: what to know of them, one sentence each."""
+
+    servers: list[Traffic]
+    notes: list[str]
+
+
+def traffic(client: Client, requests: Sequence[str]) -> Found:
+    """All requests that the servers of these (by their ids) had while they had them, and twins of the servers.
+
+    Raises UserError where the store has too few of them; NoTwin, saying why, where no twin can speak.
+    """
+    matched = _matched(client, requests)
+    if len(matched) < FEWEST_MATCHED * len(requests):
+        raise UserError(
+            f"the store has {len(matched):,} of the {len(requests):,} requests that were replayed: collect the log's"
+            " server (hitmap attach), or give the store that has it with --store"
+        )
+    selection = _around(matched)
+    side = read_side(client, selection, METRICS["ttft"], causes=False)
+    side = replace(side, beside={**side.beside, _ROW: np.arange(float(side.n))})
+    prompt = np.full(side.n, NOT_KNOWN, np.int64)
+    by_time = {(server, arrived): at for server, arrived, at in matched}
+    for row, (arrived, server) in enumerate(zip(side.arrival, side.server, strict=True)):
+        prompt[row] = by_time.get((side.servers[server], round(arrived * _MICRO)), NOT_KNOWN)
+    limits = told(client, side)
+    servers, notes = list[Traffic](), list[str]()
+    for name in side.servers:
+        said = limits.servers[name]
+        own = known(side.of_server(name), said)
+        found = fit(own, said)
+        if poor := misfit([row for row in fidelity(own, found) if "first token" in row.figure]):
+            raise NoTwin(poor)
+        servers.append(Traffic(own, found, prompt[own.time(_ROW).astype(np.int64)]))
+        notes += found.notes
+    asked = sum(int((one.prompt != NOT_KNOWN).sum()) for one in servers)
+    of = sum(one.side.n for one in servers)
+    if asked < of:
+        notes.append(
+            f"The log has the prompts of {asked:,} of {of:,} requests of its servers; the others are replayed as they"
+            " were."
+        )
+    return Found(servers, list(dict.fromkeys(notes)))
+
+
+def _matched(client: Client, requests: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Server, arrival (microseconds) and index of each that the store has."""
+    index = {request: at for at, request in enumerate(requests)}
+    rows = client.query(
+        """
+        SELECT toString(server), toUnixTimestamp64Micro(time), request_id FROM requests
+        WHERE request_id IN {ids:Array(String)}
+        """,
+        parameters={"ids": list(index)},
+    ).result_rows
+    return [(server, int(arrived), index[request]) for server, arrived, request in rows]
+
+
+def _around(matched: Sequence[tuple[str, int, int]]) -> Selection:
+    """All requests of these servers, from the first to the last of these."""
+    arrived = [at for _, at, _ in matched]
+    servers: dict[str, object] = {"advised": sorted({server for server, _, _ in matched})}
+    lasting = "(server IN {advised:Array(String)})"
+    asked = Selection("the log's requests", lasting, servers, ("server",), lasting=lasting)
+    begin = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=min(arrived))
+    end = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=max(arrived) + 1)
+    return asked.at(begin, end, "advised_")
