@@ -19,10 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.advisor.gains import Change, Outcome
-from analysis.attribution.binned import Blocks, resampled
 from analysis.attribution.caused.step_laws import of_one_time
-from analysis.attribution.certainty.resampling import resampling
-from analysis.attribution.certainty.student import TWO_SIDED_95, student
+from analysis.attribution.certainty.fall import fall
 from analysis.attribution.model import Side
 from analysis.interval import Interval
 from analysis.quantiles import Floats
@@ -164,19 +162,9 @@ def _of_fits(
 def _price(
     side: Side, before: Floats, after: Floats, of_fit: tuple[float, float], rng: np.random.Generator
 ) -> Price:
-    drawn = resampling(replace(side, totals=before), replace(side, totals=after), rng, paired=True)
-    blocks = Blocks(drawn.block_a, drawn.counts_a)
-
-    def saved(q: float | None, sigma: float) -> tuple[Interval, float]:
-        was, becomes = resampled(before, q, blocks), resampled(after, q, blocks)
-        value = was.value - becomes.value
-        if drawn.refused:
-            return Interval(value, None, None), was.value
-        spread = float((was.replicates - becomes.replicates).std(ddof=1)) * drawn.widen
-        half = float(np.hypot(student(TWO_SIDED_95, drawn.degrees) * spread, TWO_SIDED_95 * sigma))
-        return Interval(value, value - half, value + half), was.value
-
-    (p95, p95_before), (mean, mean_before) = saved(Q, of_fit[0]), saved(None, of_fit[1])
+    sides = replace(side, totals=before), replace(side, totals=after)
+    p95, p95_before = fall(*sides, Q, rng, of_fit[0])
+    mean, mean_before = fall(*sides, None, rng, of_fit[1])
     return Price(p95, mean, p95_before, mean_before)
 
 
