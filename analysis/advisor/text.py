@@ -12,6 +12,7 @@ from analysis.report.paper import escaped, shown_text
 from cachemodel.printable import printable
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
+WORTH_A_WORD = 0.9  # of what a rewrite saves: how far what it saves by itself is below that
 LINE = 140  # characters of a line of a diff that are shown
 
 
@@ -89,9 +90,9 @@ def _sentences(one: Told) -> list[str]:
     if one.values:
         told.append("such as " + " \N{MIDDLE DOT} ".join(one.values))
     if one.saves is not None and one.alone is not None and one.needed is not None:
-        if one.alone < one.saves:
+        if one.alone < WORTH_A_WORD * one.saves:
             told.append(f"alone it saves {one.alone:,}: what stands before it has to go first")
-        elif one.saves < one.needed:
+        elif one.saves < WORTH_A_WORD * one.needed:
             told.append(f"by itself it saves {one.saves:,}: what stands behind it has to go, too")
     told.append(f"{one.safety}: {one.what} ({one.why})")
     return told

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from analysis.advisor.price import NOT_KNOWN, Traffic
+from analysis.advisor.price import NOT_KNOWN, Q, Traffic
 from analysis.attribution.caused.told import told
 from analysis.attribution.reader import read_side
 from analysis.report.metrics import METRICS
 from analysis.selection import Selection
-from analysis.twin.fidelity import fidelity, misfit
+from analysis.twin.fidelity import WHOLES, fidelity, misfit
 from analysis.twin.fit import fit
 from analysis.twin.model import NoTwin
 from analysis.twin.workload import known
@@ -22,6 +22,7 @@ from cachemodel.errors import UserError
 
 FEWEST_MATCHED = 0.5
 """Of the prompts replayed, whose requests the store must have: of fewer, the rest of the load is unknown."""
+_ASKED = tuple(f"P{100 * q:g} of {WHOLES['ttft']}" for q in (0.5, Q))
 _ROW = "row"
 _MICRO = 1e6
 
@@ -58,7 +59,7 @@ def traffic(client: Client, requests: Sequence[str]) -> Found:
         said = limits.servers[name]
         own = known(side.of_server(name), said)
         found = fit(own, said)
-        if poor := misfit([row for row in fidelity(own, found) if "first token" in row.figure]):
+        if poor := misfit([row for row in fidelity(own, found) if row.figure in _ASKED]):
             raise NoTwin(poor)
         servers.append(Traffic(own, found, prompt[own.time(_ROW).astype(np.int64)]))
         notes += found.notes

@@ -10,7 +10,13 @@ from typing import Any
 
 def to_json(report: Any) -> str:
     """Indented JSON of a dataclass; a number that cannot be is null, never NaN."""
-    return json.dumps(_clean(dataclasses.asdict(report)), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(as_data(report), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def as_data(report: Any) -> dict[str, Any]:
+    """The same as JSON would be read."""
+    data: dict[str, Any] = _clean(dataclasses.asdict(report))
+    return data
 
 
 def _clean(value: Any) -> Any:

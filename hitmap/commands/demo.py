@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shlex
 import shutil
 import sys
 import tempfile
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from analysis.report.json import as_data
 from cachemodel.errors import UserError
 from hitmap.commands._compare import progress
 
@@ -70,88 +71,121 @@ RECORDED = Story(
 def command(
     seconds: float, recorded: bool, capture: Path | None, speed: float, keep: Path | None, as_json: bool
 ) -> None:
-    """See it work: a live LLM server loses its prefix cache, and the report says what caused that and where it shows.
+    """See it work: a live LLM server loses its prefix cache, the report says what caused that and where it shows, the
+    advice what to write instead, and the server what that saves.
 
     Starts the embedded store, the collector and the reference engine, each a process or a thread of its own that only
     sockets connect; attaches to the engine; and sends it the same requests at the same times twice, the second time
-    with the time of day at the top of the system prompt. The report compares the two.
+    with the time of day at the top of the system prompt. The report compares the two. Then the requests of the second
+    time are sent once more through the rewriter that the advice is, and measured beside what it predicts.
     """
-    from analysis.misses.report import build as misses
-    from analysis.report import json as as_data
-    from analysis.report.compare import Asked, compare
-    from analysis.report.text import print_steps, to_terminal
-    from hitmap.commands._detection_view import table
-    from hitmap.demo.unnamed import unnamed
-    from store.client import connect
-
-    story = RECORDED if recorded or capture else LIVE
     console = Console(stderr=as_json, highlight=False)
     home = keep or Path(tempfile.mkdtemp(prefix="hitmap-demo-"))
     try:
         home.mkdir(parents=True, exist_ok=True)
-        if story is RECORDED:
-            console.print("Starting the store and the collector, then a played vLLM.", style="bold")
-            watched = _played(capture or RECORDING, home, speed, console)
+        if recorded or capture:
+            told = _on_recording(capture or RECORDING, home, speed, keep, console, show=not as_json)
         else:
-            console.print(
-                "Starting the store, the collector and the reference engine, then the load.", style="bold"
-            )
-            watched = _live(home, seconds, console)
-        with watched as result:
-            console.print(
-                f"{result.requests} requests came in, with spans, KV events and a request log. What the server itself"
-                " told when it was attached:\n"
-            )
-            for line in table(result.server, result.detection):
-                console.print(Text(line), soft_wrap=True)
-            console.print()
-            client = connect(result.dsn)
-            with progress() as tell:
-                report = compare(client, story.a, story.b, Asked(past=False, progress=tell))
-            why = misses(client, story.b).answer
-            remarks = result.remarks
+            told = _on_engine(home, seconds, keep, console, show=not as_json)
     finally:
         if not keep:
             shutil.rmtree(home, ignore_errors=True)
-    report = _with_steps(report, keep)
     if as_json:
-        click.echo(as_data.to_json(report))
-        return
-    console.print(f"{story.title}\n", style="bold")
-    for remark in remarks:
-        console.print(remark, soft_wrap=True)
-    console.print()
-    to_terminal(dataclasses.replace(report, next_steps=[]), console)
-    console.print(f"\n{report.answer}", style="bold", markup=False)
-    console.print(f"Of B: {why}", markup=False)
-    for line in unnamed(report, result.busy, result.seconds) if story is LIVE else ():
-        console.print(line, soft_wrap=True, markup=False)
-    print_steps(report.next_steps, console)
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _played(capture: Path, home: Path, speed: float, console: Console) -> AbstractContextManager[Watched]:
+def _on_recording(
+    capture: Path, home: Path, speed: float, keep: Path | None, console: Console, *, show: bool
+) -> dict[str, Any]:
+    """Play it and tell what the report says, as data; show: on the console, too."""
+    from analysis.report.text import print_steps
     from hitmap.demo.recorded import played
 
     if not capture.is_dir():
         raise UserError(
             f"the recording {capture} is not here; run from a source tree, or name one with --capture"
         )
-    return played(capture, home, speed=speed, console=console)
+    console.print("Starting the store and the collector, then a played vLLM.", style="bold")
+    with played(capture, home, speed=speed, console=console) as watched:
+        report = _reported(RECORDED, watched, keep, console, show=show)
+    if show:
+        print_steps(report.next_steps, console)
+    return as_data(report)
 
 
-def _live(home: Path, seconds: float, console: Console) -> AbstractContextManager[Watched]:
+def _on_engine(
+    home: Path, seconds: float, keep: Path | None, console: Console, *, show: bool
+) -> dict[str, Any]:
+    """Serve, report, advise and verify, and tell all of it as data."""
+    from analysis.advisor.text import to_terminal
+    from analysis.report.text import print_steps
+    from hitmap.demo.advised import advised, rewriter, verified
+    from hitmap.demo.advised import show as show_verified
     from hitmap.demo.live import live
+    from hitmap.demo.unnamed import unnamed
+    from store.client import connect
 
-    return live(home, seconds=seconds, console=console)
+    console.print("Starting the store, the collector and the reference engine, then the load.", style="bold")
+    with live(home, seconds=seconds, console=console) as played:
+        report = _reported(LIVE, played.watched, keep, console, show=show)
+        for line in unnamed(report, played.watched.busy, played.watched.seconds) if show else ():
+            console.print(line, soft_wrap=True, markup=False)
+        client = connect(played.watched.dsn)
+        found = advised(client, played.log, home)
+        if show:
+            console.print("\nWhat to write instead", style="bold")
+            to_terminal(found.told, console)
+            console.print()
+        played.again(rewriter(found, home))
+        proof = verified(client, found)
+    if show:
+        console.print()
+        show_verified(proof, console)
+        print_steps(report.next_steps, console)
+    return {**as_data(report), "advice": as_data(found.told), "verified": as_data(proof)}
 
 
-def _with_steps(report: Report, keep: Path | None) -> Report:
+def _reported(story: Story, watched: Watched, keep: Path | None, console: Console, *, show: bool) -> Report:
+    from analysis.misses.report import build as misses
+    from analysis.report.compare import Asked, compare
+    from analysis.report.text import to_terminal
+    from hitmap.commands._detection_view import table
+    from store.client import connect
+
+    console.print(
+        f"{watched.requests} requests came in, with spans, KV events and a request log. What the server itself"
+        " told when it was attached:\n"
+    )
+    for line in table(watched.server, watched.detection):
+        console.print(Text(line), soft_wrap=True)
+    console.print()
+    client = connect(watched.dsn)
+    with progress() as tell:
+        report = compare(client, story.a, story.b, Asked(past=False, progress=tell))
+    why = misses(client, story.b).answer
+    if show:
+        console.print(f"{story.title}\n", style="bold")
+        for remark in watched.remarks:
+            console.print(remark, soft_wrap=True)
+        console.print()
+        to_terminal(dataclasses.replace(report, next_steps=[]), console)
+        console.print(f"\n{report.answer}", style="bold", markup=False)
+        console.print(f"Of B: {why}", markup=False)
+    return _with_steps(report, keep, advised=story is LIVE)
+
+
+def _with_steps(report: Report, keep: Path | None, *, advised: bool) -> Report:
     """The steps are commands on this store: they need it kept, and to be told where it is."""
     program = "hitmap" if shutil.which("hitmap") else shlex.quote(sys.argv[0])
     if keep:
         home_is = f"HITMAP_HOME={shlex.quote(str(keep))}"
         more = [
             "hitmap explain ID    # one prompt token by token",
+            *(
+                [f"hitmap advise {shlex.quote(str(keep / 'after.jsonl'))} --price    # the advice once more"]
+                if advised
+                else []
+            ),
             "hitmap dashboard    # the same in a browser",
         ]
         steps = [f"{home_is} {step.replace('hitmap', program, 1)}" for step in [*report.next_steps, *more]]

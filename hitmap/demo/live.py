@@ -1,64 +1,61 @@
-"""The demo on a live server: the reference engine under load, in two periods that differ in one line of the prompts."""
+"""The demo on a live server: the reference engine under load, in periods that differ in one line of the prompts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Self
 
 from rich.console import Console
-from rich.progress import Progress
 
 import engine as engine_package
-from cachemodel.errors import UserError
 from collector.attach import Attachment, AttachOptions, detect
 from collector.chains.settings import ChainSettings
+from collector.detection import Detection
 from collector.resume import Stored
-from hitmap.demo.engine_process import engine
-from hitmap.demo.stage import Watched, stage
-from hitmap.load import mix, run
-from hitmap.load.plan import Plan, Planned
-from hitmap.load.summary import Summary, Tally
-from hitmap.load.view import progress
+from hitmap.demo.engine_process import Serving, engine
+from hitmap.demo.periods import (
+    AFTER,
+    BEFORE,
+    ENOUGH,
+    PROBE,
+    PROBE_S,
+    REWRITTEN,
+    WARM_UP,
+    WARM_UP_S,
+    Load,
+    Rewrite,
+    one_by_one,
+    plan,
+    rate_of,
+)
+from hitmap.demo.stage import Stage, Watched, stage
+from hitmap.load.summary import Summary
 from store.client import connect
 
 SERVER = "demo-engine"
 TOKENIZER = (
     Path(engine_package.__file__).parent / "model/demo"
 )  # of the model that the engine serves by itself
-PROBES, PROBE_S, WARM_UP_S = 16, 8.0, 10.0
-# So much of its time the engine works where no request finds anything in its cache. Requests meet, so that some wait;
-# and a machine that turns out half as fast beside something else is not overloaded, where all would be queue.
-UTILISATION = 0.7
-MAX_RATE = 6.0  # requests a second
-# A cause is told by a twin of the server, which takes a hundred requests a period; how many come within a time varies.
-ENOUGH = 120
-LONGEST_S = 200.0  # a period, of a machine however slow
 OVERLOADED = 1.25
-REPORT_S = 30.0
+REPORT_S = 40.0
 
 
-class Period(NamedTuple):
-    """A part of the demo. phase: label of its requests. clock: where the time stands in the prompts. seed: periods of
-    one seed send the same requests at the same times, but for the clock."""
+@dataclass(frozen=True)
+class Live:
+    """What came in of the periods before and after; the engine still serves. log: of all requests. again: sends those
+    of the second period through a rewriter, to an empty cache, and comes back when they are in the store."""
 
-    phase: str
-    clock: str
-    seed: int
-    what: str
-
-
-PROBE = Period("probe", "first", 1, "how long this machine takes for a request without a cache")
-WARM_UP = Period("warm-up", "none", 3, "warming up")
-BEFORE = Period("before", "none", 2, "before: system prompts that stay the same")
-AFTER = Period("after", "first", 2, "after: the time of day at the top of each system prompt")
+    watched: Watched
+    log: Path
+    again: Callable[[Rewrite], None]
 
 
 @contextmanager
-def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
+def live(home: Path, *, seconds: float, console: Console) -> Iterator[Live]:
     """Run the engine, watch it and load it for `seconds` before and after the change, or longer where that makes too
     few requests for the report to tell a cause, into a store below `home`.
 
@@ -71,40 +68,59 @@ def live(home: Path, *, seconds: float, console: Console) -> Iterator[Watched]:
         told += ["--kv-events", "tcp://127.0.0.1:*", "--kv-replay", "tcp://127.0.0.1:*"]
         with engine(home / "engine.log", told) as serving:
             detection = detect(serving.url, otlp=ground.otlp)
-            options = AttachOptions(
-                server=SERVER, log=log, interval_s=0.5, chains=ChainSettings(str(TOKENIZER))
-            )
-            stored = Stored(lambda: connect(ground.dsn))
-            with Attachment(detection, options, ground.pipeline.sink, stored, hasher=ground.hasher):
-                with _Load(serving.url, log, console) as load:
-                    load.expect(PROBE_S + WARM_UP_S + 2 * seconds)
-                    probed = load.send(PROBE, _one_by_one(PROBE), PROBE_S)
-                    rate = _rate(probed)
-                    seconds = max(seconds, ENOUGH / rate)
-                    load.expect(PROBE_S + WARM_UP_S + 2 * seconds)
-                    console.print(_outlook(probed, rate, seconds), soft_wrap=True)
-                    warmed = load.send(WARM_UP, _plan(WARM_UP, rate, WARM_UP_S), WARM_UP_S)
-                    load.send(BEFORE, _plan(BEFORE, rate, seconds), seconds)
-                    after = load.send(AFTER, _plan(AFTER, rate, seconds), seconds)
-                watched = ground.watched(SERVER, detection)
-        ground.drain()
-        yield replace(
-            watched, remarks=_remarks(probed, warmed, after, seconds, rate), seconds=seconds, busy=busy
+            played = _Played(ground, serving, detection, log, console)
+            yield replace(played.story(seconds, busy), again=played.again)
+
+
+class _Played:
+    """What is played on one stage, to one engine."""
+
+    def __init__(
+        self, ground: Stage, serving: Serving, detection: Detection, log: Path, console: Console
+    ) -> None:
+        self._ground, self._serving, self._detection = ground, serving, detection
+        self._log, self._console = log, console
+        self._rate = self._seconds = 0.0
+
+    def story(self, seconds: float, busy: float | None) -> Live:
+        """Probe, warm up, before and after."""
+        with self._loaded() as load:
+            load.expect(PROBE_S + WARM_UP_S + 2 * seconds)
+            probed = load.send(PROBE, one_by_one(PROBE), PROBE_S)
+            self._rate = rate = rate_of(_alone_s(probed))
+            self._seconds = seconds = max(seconds, ENOUGH / rate)
+            load.expect(PROBE_S + WARM_UP_S + 2 * seconds)
+            self._console.print(_outlook(probed, rate, seconds), soft_wrap=True)
+            warmed = load.send(WARM_UP, plan(WARM_UP, rate, WARM_UP_S), WARM_UP_S)
+            load.send(BEFORE, plan(BEFORE, rate, seconds), seconds)
+            after = load.send(AFTER, plan(AFTER, rate, seconds), seconds)
+        remarks = _remarks(probed, warmed, after, seconds, rate)
+        watched = self._ground.watched(SERVER, self._detection)
+        return Live(
+            replace(watched, remarks=remarks, seconds=seconds, busy=busy), self._log, again=self.again
         )
 
+    def again(self, rewrite: Rewrite) -> None:
+        """As in Live."""
+        url = f"{self._serving.url}/reset_prefix_cache"  # or it would find what the first period left there
+        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30):  # noqa: S310 - ours
+            pass
+        with self._loaded() as load:
+            load.expect(self._seconds)
+            load.send(REWRITTEN, plan(REWRITTEN, self._rate, self._seconds, rewrite), self._seconds)
 
-def _plan(period: Period, rate: float, seconds: float) -> Plan:
-    return mix.plan(mix.DEFAULT, rate=rate, seed=period.seed, clock=period.clock).limited(seconds)
-
-
-def _one_by_one(period: Period) -> Plan:
-    """A few of a period's requests, each sent when the one before is answered."""
-    many = mix.plan(mix.DEFAULT, rate=1.0, seed=period.seed, clock=period.clock)
-
-    def requests() -> Iterator[Planned]:
-        return (replace(planned, due_s=0.0, session=period.phase) for planned in many)
-
-    return replace(many, requests=requests, times=None).limited(count=PROBES)
+    @contextmanager
+    def _loaded(self) -> Iterator[Load]:
+        """Watched meanwhile; in the end everything of it is in the store."""
+        options = AttachOptions(
+            server=SERVER, log=self._log, interval_s=0.5, chains=ChainSettings(str(TOKENIZER))
+        )
+        stored, sink = Stored(lambda: connect(self._ground.dsn)), self._ground.pipeline.sink
+        with Attachment(self._detection, options, sink, stored, hasher=self._ground.hasher):
+            with Load(self._serving.url, self._log, self._console) as load:
+                yield load
+            self._ground.watched(SERVER, self._detection)
+        self._ground.drain()
 
 
 def _alone_s(probed: Summary) -> float:
@@ -112,16 +128,12 @@ def _alone_s(probed: Summary) -> float:
     return probed.e2e_s.p50 if probed.e2e_s else 1.0
 
 
-def _rate(probed: Summary) -> float:
-    """Requests a second that this machine serves with ease, also without a cache."""
-    return round(min(MAX_RATE, max(ENOUGH / LONGEST_S, UTILISATION / _alone_s(probed))), 2)
-
-
 def _outlook(probed: Summary, rate: float, seconds: float) -> str:
-    minutes = (WARM_UP_S + 2 * seconds + REPORT_S) / 60
+    minutes = (WARM_UP_S + 3 * seconds + REPORT_S) / 60
     return (
         f"Without a cache a request takes {1000 * _alone_s(probed):.0f} ms here: {rate:g} requests a second for"
-        f" {seconds:.0f} s, before the change and after it. About {minutes:.1f} minutes to go."
+        f" {seconds:.0f} s, before the change, after it, and once more through the rewriter that is advised then. About"
+        f" {minutes:.1f} minutes to go."
     )
 
 
@@ -147,41 +159,3 @@ def _remarks(
             f" {seconds:.0f} s. Most of the queue is what follows from that, and it would grow with --seconds."
         )
     return tuple(remarks)
-
-
-class _Load:
-    """Sends periods of load and shows how it goes: a bar on a terminal, else a line a period."""
-
-    def __init__(self, url: str, log: Path, console: Console) -> None:
-        self._url, self._log, self._console = url, log, console
-        self._bar = Progress(console=console, transient=True)
-        self._task = self._bar.add_task("", total=None)
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def expect(self, seconds: float) -> None:
-        """How long all of it takes."""
-        self._bar.update(self._task, total=seconds)
-
-    def send(self, period: Period, plan: Plan, seconds: float) -> Summary:
-        """Send a period's requests, which takes about so long, and wait for their answers. Raises UserError where there
-        is none."""
-        begun = self._bar.tasks[0].completed
-        if not self._console.is_terminal:
-            self._console.print(f"  {seconds:.0f} s {period.what}")
-
-        def tell(elapsed_s: float, tally: Tally) -> None:
-            shown = f"{period.what} ({progress(elapsed_s, tally)})"
-            self._bar.update(self._task, completed=begun + min(elapsed_s, seconds), description=shown)
-
-        summary = run(plan, self._url, self._log, {"phase": period.phase}, tell)
-        self._bar.update(self._task, completed=begun + seconds)
-        if not summary.completed:
-            raise UserError(f"the engine completed none of {summary.sent} requests: {summary.errors}")
-        return summary

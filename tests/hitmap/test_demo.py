@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from analysis.attribution.model import Verdict
 from analysis.twin.workload import FEWEST
 from cachemodel.errors import UserError
-from hitmap.demo import live
+from hitmap.demo import live, periods
 from hitmap.demo.engine_process import engine
 from hitmap.demo.unnamed import unnamed
 from hitmap.load.plan import Schedule
@@ -61,6 +61,31 @@ def test_the_layers_add_up_to_the_quantile(told: dict[str, Any]) -> None:
     assert {"queue", "prefix", "host", "remote", "prefill"} <= {line["layer"] for line in told["layers"]}
 
 
+def test_the_rewriter_brings_the_cache_back(told: dict[str, Any]) -> None:
+    """It moves the clock; what it saves is what the replay said, but for replies that come out otherwise."""
+    first = told["advice"]["suggestions"][0]
+    assert (first["cause"], first["path"], first["safety"]) == ("clock", "messages[0].content", "move")
+    assert "-Current time: " in first["diff"]
+    proof = told["verified"]
+    saved = proof["computed_as_sent"] - proof["computed_rewritten"]
+    predicted = proof["computed_as_sent"] - proof["computed_predicted"]
+    assert saved > 0.4 * proof["computed_as_sent"]
+    assert saved == pytest.approx(predicted, rel=0.1)
+    assert proof["p95_saved_ms"]["low"] is not None
+    priced = told["advice"]["price"]
+    assert (priced is None) == (proof["p95_predicted_ms"] is None) == bool(told["advice"]["no_price"])
+
+
+def test_a_rewriter_changes_bodies_and_nothing_else_of_a_plan() -> None:
+    plain = list(periods.plan(periods.AFTER, 2.0, 10.0))
+    through = list(periods.plan(periods.AFTER, 2.0, 10.0, lambda body: {**body, "user": "u"}))
+    assert [(one.due_s, one.session, one.labels) for one in plain] == [
+        (one.due_s, one.session, one.labels) for one in through
+    ]
+    for one, other in zip(plain, through, strict=True):
+        assert other.body([""] * 9) == {**one.body([""] * 9), "user": "u"}
+
+
 def test_an_engine_that_cannot_serve_is_told_in_its_own_words(tmp_path: Path) -> None:
     options = ["--model", str(tmp_path / "no-such-folder")]
     with (
@@ -80,20 +105,20 @@ def summary(alone_s: float, wall_s: float = 50.0) -> Summary:
 
 @given(st.floats(0.01, 5.0))
 def test_however_slow_the_machine_enough_requests_for_a_cause_are_sent(alone_s: float) -> None:
-    rate = live._rate(summary(alone_s))
-    seconds = live.ENOUGH / rate
-    assert seconds <= live.LONGEST_S * 1.01
-    assert live._plan(live.BEFORE, rate, seconds).schedule().requests >= FEWEST
-    if rate > 1.01 * live.ENOUGH / live.LONGEST_S:
+    rate = periods.rate_of(alone_s)
+    seconds = periods.ENOUGH / rate
+    assert seconds <= periods.LONGEST_S * 1.01
+    assert periods.plan(periods.BEFORE, rate, seconds).schedule().requests >= FEWEST
+    if rate > 1.01 * periods.ENOUGH / periods.LONGEST_S:
         assert rate * alone_s < 1, "it is not overloaded"
     assert f"{rate:g} requests a second for {seconds:.0f} s" in live._outlook(summary(alone_s), rate, seconds)
 
 
 def test_the_probe_sends_other_prompts_one_after_the_other() -> None:
-    plan = live._one_by_one(live.PROBE)
+    plan = periods.one_by_one(periods.PROBE)
     for _ in range(2):  # it is gone through more than once
         sent = list(plan)
-        assert len(sent) == live.PROBES
+        assert len(sent) == periods.PROBES
         assert {(planned.due_s, planned.session) for planned in sent} == {(0.0, "probe")}
     systems = [planned.body([""] * at)["messages"][0]["content"] for at, planned in enumerate(sent)]
     assert len(set(systems)) == len(systems), "a cache helps none of them"
