@@ -9,7 +9,7 @@ import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.heatmap import bins
-from analysis.heatmap.cells import Layers, rows_of
+from analysis.heatmap.cells import Layers, rows_of, zones_often
 from analysis.heatmap.marks import marks_of
 from analysis.heatmap.model import BY, SCHEMA_VERSION, Heatmap
 from analysis.heatmap.reader import Contents, Costs, Counts, contents, costs, counts, top_rows
@@ -21,6 +21,7 @@ from analysis.misses.columns import together
 from analysis.misses.model import Flags, Hashes, Ints
 from analysis.quantiles import Floats
 from analysis.report.reader import label_names
+from analysis.treatments import of_zones
 from cachemodel.errors import UsageError
 
 
@@ -82,6 +83,7 @@ def build(client: Client, text: str, *, by: str = "template", now: datetime | No
         answer="",
         warnings=warnings(asked, cost, said is not None),
         next_steps=next_steps(marks),
+        treatments=of_zones(zones_often(laid_out)),
     )
     return replace(found, answer=answer(found))
 

@@ -46,6 +46,11 @@ def zone_of(reuse: float | None) -> str:
     return "hot" if reuse > HOT else "warm" if reuse >= WARM else "cold"
 
 
+def zones_often(rows: Sequence[Row]) -> list[str]:
+    """The zones of what most prompts of a row come by."""
+    return sorted({cell.zone for row in rows for cell in row.cells if cell.zone and cell.frequency > OFTEN})
+
+
 def pays(frequency: float, reuse: float | None, stability: float | None) -> bool:
     """Whether rewriting pays: where many prompts come by and their responses differ; where no responses are kept, where
     many come by and find nothing that was sent before."""

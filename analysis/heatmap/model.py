@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analysis.treatments import Treatment
+
 SCHEMA_VERSION = 1
 BY = ("template", "time")
 LAYERS = {
@@ -88,6 +90,7 @@ class Heatmap:
     answer: str
     warnings: list[str]
     next_steps: list[str]
+    treatments: list[Treatment]
 
     @property
     def edges(self) -> list[int]:

@@ -13,6 +13,7 @@ from analysis.heatmap.colours import UNKNOWN, colour_of, ink_on
 from analysis.heatmap.model import LAYERS, Cell, Heatmap, Row, tells, top_of, value_of
 from analysis.heatmap.words import spread, subject, why
 from analysis.report.paper import escaped, shown_text
+from analysis.treatments import Treatment
 
 UNTOLD, MARK = "\N{MIDDLE DOT}", "^"
 _TICK = 4  # columns between two positions that are named, or more where their names are long
@@ -163,10 +164,15 @@ def layer_sample(found: Heatmap) -> str:
 def _lists(found: Heatmap) -> list[tuple[str, list[str]]]:
     titled = [
         ("Where rewriting pays", _marks(found)),
+        ("What the zones call for", [_treatment(one) for one in found.treatments]),
         ("Be wary", found.warnings),
         ("Next", found.next_steps),
     ]
     return [(title, sentences) for title, sentences in titled if sentences]
+
+
+def _treatment(one: Treatment) -> str:
+    return f"{one.zone}: {one.name}. Where {one.when}: {one.what}"
 
 
 def _marks(found: Heatmap) -> list[str]:

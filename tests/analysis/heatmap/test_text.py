@@ -17,6 +17,7 @@ from analysis.heatmap.marks import marks_of
 from analysis.heatmap.model import LAYERS, SCHEMA_VERSION, Cell, Heatmap, Row, top_of, value_of
 from analysis.heatmap.png import CELL, to_png
 from analysis.heatmap.text import MARK, UNTOLD, to_markdown, to_terminal
+from analysis.treatments import of_zones
 from tests.dashboard.made import HOSTILE
 
 
@@ -36,7 +37,7 @@ def made(columns: int = 60, rows: int = 2, name: str = HOSTILE) -> Heatmap:
     return Heatmap(
         SCHEMA_VERSION, name, "template", "2026-11-29T12:00:00+00:00", "2026-11-29T12:10:00+00:00", 200, 0.5, 12_000,
         [16], [name], dict.fromkeys(LAYERS, 1), 0, lines, 3, 17, marks_of(lines), f"About {name}.", [f"{name} warns"],
-        ["hitmap advise LOG"],
+        ["hitmap advise LOG"], of_zones(["hot", "warm"]),
     )  # fmt: skip
 
 
@@ -73,6 +74,12 @@ def test_colours_do_not_change_the_text(layer: str) -> None:
     assert "\n".join(t.plain for t in [Text.from_ansi(coloured)]).split() == plain.split()
     assert "\x1b[" in coloured
     assert bare.width == 80
+
+
+def test_what_zones_call_for_is_told() -> None:
+    for shown in (" ".join(terminal(made()).split()), to_markdown(made())):
+        assert "hot: split the task chain. Where steps of one task send the same long text" in shown
+        assert "warm: truncate at anchors. Where a long conversation is cut" in shown
 
 
 def test_what_has_no_room_is_said() -> None:

@@ -49,6 +49,7 @@ def test_a_clock_breaks_what_stands_behind_it(db: Database) -> None:
     assert mark.bits == pytest.approx(6.0)
     assert "template aaaaaaaa at tokens 64-160" in found.answer
     assert found.reuse == 63 * 4 / 640
+    assert [one.zone for one in found.treatments] == ["hot", "hot"], "no position that most come by is warm"
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 8])
