@@ -48,11 +48,7 @@ Told = tuple[Cause, int, int, str]
 
 def _found(prompts: Sequence[Prompt], replayed: Replayed) -> Iterator[Told]:
     computed = replayed.as_sent.computed
-    apart = len({prompt.isolation for prompt in prompts})
-    if apart > 1:
-        salted = sum(bool(prompt.isolation) for prompt in prompts)
-        detail = f"{apart} salts or adapters keep prompts from each other's blocks"
-        yield Cause.ISOLATION, salted, computed - replayed.shared().computed, detail
+    yield from _isolated(prompts, replayed)
     if off := [prompt.reads_off for prompt in prompts if prompt.reads_off]:
         yield Cause.READS_OFF, len(off), computed - replayed.read().computed, ", ".join(sorted(set(off)))
     if given := sum(any(part.kind is Kind.EMBEDS for part in prompt.parts) for prompt in prompts):
@@ -64,6 +60,20 @@ def _found(prompts: Sequence[Prompt], replayed: Replayed) -> Iterator[Told]:
         saved = computed - replayed.by(more).computed
         yield Cause.SLOTS, len(prompts), saved, f"with {more.slots} slots instead of {rule.slots}"
     yield from _boundary(replayed)
+
+
+def _isolated(prompts: Sequence[Prompt], replayed: Replayed) -> Iterator[Told]:
+    """By salts, and by models: vLLM's adapters are models to those who ask."""
+    apart = len({prompt.isolation for prompt in prompts})
+    shared = replayed.as_sent.computed
+    if apart > 1:
+        salted = sum(bool(prompt.isolation) for prompt in prompts)
+        shared = replayed.shared().computed
+        detail = f"{apart} salts or adapters keep prompts from each other's blocks"
+        yield Cause.ISOLATION, salted, replayed.as_sent.computed - shared, detail
+    if (models := len({model for _, model in replayed.caches})) > 1:
+        detail = f"{models} models, or adapters that go by the name of one, have blocks of their own"
+        yield Cause.ISOLATION, len(prompts), shared - replayed.of_one_model().computed, detail
 
 
 def _counted(prompts: Sequence[Prompt]) -> NDArray[np.float64]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from cachemodel.prompts.model import Prompt
 Body = Mapping[str, Any]
 Tokens = NDArray[np.uint32]
 Counts = NDArray[np.int64]
+Numbers = NDArray[np.uint64]
 Tokenize = Callable[[Body], Tokens]
 """The prompt tokens of a request as its server would render it."""
 
@@ -85,14 +85,17 @@ class Gain:
 class Replayed:
     """Requests through one cache, as they were sent and as rules would have written them.
 
-    rule: of the cache. tokens: of each request. sent: what became of them.
+    rule: of the cache. tokens: of each request; caches: its server and the model it was asked for, which have blocks of
+    their own. sent: what became of the requests.
     """
 
     def __init__(self, prompts: Sequence[Prompt], tokenize: Tokenize, rule: CacheRule) -> None:
         self._bodies = [prompt.body or {} for prompt in prompts]
         self._tokenize, self.rule = tokenize, rule
         self.tokens = [tokenize(body) for body in self._bodies]
-        self._isolation = np.array([_number(prompt.isolation) for prompt in prompts], dtype=np.uint64)
+        self.caches = [(prompt.server, _model(prompt)) for prompt in prompts]
+        salts = [prompt.isolation for prompt in prompts]
+        self._isolation = _numbers(list(zip(self.caches, salts, strict=True)))
         self._reads_off = np.array([bool(prompt.reads_off) for prompt in prompts])
         times = np.array([np.nan if prompt.time is None else prompt.time for prompt in prompts])
         self._times = None if np.isnan(times).any() else times
@@ -118,7 +121,11 @@ class Replayed:
 
     def shared(self) -> Total:
         """Without salts and adapters that keep requests apart."""
-        return self._again(isolation=np.zeros_like(self._isolation))
+        return self._again(isolation=_numbers(self.caches))
+
+    def of_one_model(self) -> Total:
+        """The same, if all models (which vLLM's adapters are named as, too) of a server had one cache."""
+        return self._again(isolation=_numbers([server for server, _ in self.caches]))
 
     def read(self) -> Total:
         """Without options that keep the cache from being read."""
@@ -161,5 +168,13 @@ def gains(replayed: Replayed, rules: Sequence[Sequence[Rule]]) -> list[Gain | No
     return told
 
 
-def _number(isolation: str) -> int:
-    return zlib.crc32(isolation.encode(errors="replace")) + 1 if isolation else 0
+def _model(prompt: Prompt) -> str:
+    """As it was asked for: what a response calls it can be another name of the same one."""
+    asked = (prompt.body or {}).get("model")
+    return asked if isinstance(asked, str) else prompt.model
+
+
+def _numbers(of: Sequence[Hashable]) -> Numbers:
+    """(n,) The same number for what is the same."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(one, len(known)) for one in of], dtype=np.uint64)

@@ -166,3 +166,18 @@ def test_requests_of_other_forms_are_advised_on_as_well() -> None:
     found = advise(prompts, by_parts, BlockRule(block_size=4), cache_name="c", tokens_by="w")
     assert [(one.slot.cause, one.slot.path) for one in found.suggestions] == [(Cause.CLOCK, "system[0].text")]
     assert found.together.saved > 0
+
+
+def test_models_and_servers_have_caches_of_their_own() -> None:
+    """Two adapters by name, on two servers: what one has read the other has not."""
+
+    def apart(made: planted.Log, index: int) -> None:
+        made.last.more = {"model": f"adapter-{index % 2}", "server": f"s{index % 4 // 2}"}
+
+    together, found = advised(log([])), advised(log([apart]))
+    assert found.as_sent.computed > together.as_sent.computed
+    assert found.suggestions == ()
+    (one,) = found.beside
+    assert one.cause is Cause.ISOLATION
+    assert "2 models" in one.detail
+    assert 0 < one.tokens < found.as_sent.computed - together.as_sent.computed, "servers are no isolation"
