@@ -39,11 +39,13 @@ def untold(name: str, unit: str, why: str, samples: int = 0, **more: Any) -> Fin
     return Finding(name, None, unit, samples, why, **more)
 
 
-def store(client: Client, time: datetime, run: str, server: str, findings: Iterable[Finding]) -> None:
+def store(
+    client: Client, time: datetime, run: str, server: str, findings: Iterable[Finding], origin: str = ORIGIN
+) -> None:
     """Insert the findings of one run. time: an aware one."""
     rows = [
         [
-            *(time, ORIGIN, run, server, found.name, found.subject, found.value, found.low, found.high),
+            *(time, origin, run, server, found.name, found.subject, found.value, found.low, found.high),
             *(found.unit, found.samples, json.dumps(found.inputs), found.detail),
         ]
         for found in findings

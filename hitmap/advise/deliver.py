@@ -10,9 +10,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from analysis.advisor.advice import Advice
+from analysis.advisor.advice import Advice, Suggestion
 from analysis.advisor.export import Export, module, rules_yaml
+from analysis.advisor.key import key_of
 from analysis.advisor.report import AdviceReport
+from analysis.advisor.rules import Rule as RewriteRule
 from analysis.prefix_replay.rules import Rule
 from cachemodel.errors import UserError
 from cachemodel.printable import printable
@@ -23,6 +25,7 @@ from hitmap.advise.junit import junit
 from hitmap.advise.places import Place
 from hitmap.advise.sarif import sarif
 from hitmap.advise.verify import Bounds, Verified, verify
+from hitmap.advise.view import VerifiedOne
 from hitmap.prompt_tokens import BodyTokens
 
 
@@ -64,21 +67,50 @@ def verified(
     tokens: BodyTokens,
     rule: Rule,
     bounds: Bounds,
-) -> Verified:
-    """What the server says of the rules, with a bar meanwhile. Raises UserError."""
+    *,
+    each: bool = False,
+) -> tuple[Verified, list[VerifiedOne]]:
+    """What the server says of all rules together and, where each is wanted, of every suggestion's beside the others;
+    with a bar meanwhile. Raises UserError."""
     if not export.rules:
         raise UserError(f"nothing to verify: no suggestion has rules of --safety {export.most.value}")
-    shown = (TextColumn("verifying"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    shown = (
+        TextColumn("verifying {task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+    )
     transport = HttpTransport(url, api_key)
     with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def sent(done: int, of: int) -> None:
-            bar.update(task, completed=done, total=of)
+        def run(what: str, in_place: Sequence[RewriteRule] = ()) -> Verified:
+            bar.update(task, description=what)
+            return verify(
+                transport,
+                url,
+                prompts,
+                export.rules,
+                tokens,
+                rule,
+                bounds,
+                in_place=in_place,
+                model=model,
+                progress=lambda done, of: bar.update(task, completed=done, total=of),
+            )
 
         try:
-            return verify(
-                transport, url, prompts, export.rules, tokens, rule, bounds, model=model, progress=sent
-            )
+            together = run("all of it")
+            if len(export.taken) == 1:  # it is all there is
+                return together, [_one(export.taken[0], together)]
+            alone = export.taken if each else ()
+            return together, [_one(one, run(one.slot.cause.value, _others(export, one))) for one in alone]
         finally:
             transport.close()
+
+
+def _others(export: Export, one: Suggestion) -> list[RewriteRule]:
+    return [rule for other in export.taken if other is not one for rule in other.rules]
+
+
+def _one(one: Suggestion, verified: Verified) -> VerifiedOne:
+    return VerifiedOne(key_of(one), one.slot.cause.value, one.slot.path, verified)

@@ -78,14 +78,15 @@ def verify(
     cache: CacheRule,
     bounds: Bounds,
     *,
+    in_place: Sequence[Rule] = (),
     model: str = "",
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Verified:
-    """Send the last prompts that can be sent, in order of time. model: to ask for, empty for the server's first. Raises
-    UserError where nothing can be told."""
+    """Send the last prompts that can be sent, in order of time. in_place: rules that the requests "as sent" go through.
+    model: to ask for, empty for the server's first. Raises UserError where nothing can be told."""
     left_out = Counter(why for prompt in prompts if (why := unusable(prompt.body)))
     asked = [
-        Asked((prompt.body, apply(rules, prompt.body)), prompt.isolation)
+        Asked((apply(in_place, prompt.body), apply(rules, prompt.body)), prompt.isolation)
         for prompt in prompts
         if prompt.body is not None and not unusable(prompt.body)
     ][-bounds.requests :]

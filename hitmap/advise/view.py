@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from rich.console import Console
@@ -17,17 +18,30 @@ TITLE = "Verified"
 
 
 @dataclass(frozen=True)
-class VerifiedReport(AdviceReport):
-    """The report and what was measured."""
+class VerifiedOne:
+    """What one suggestion saves beside all others, which are in place in both arms. key: as analysis/advisor/key.py
+    makes it."""
 
+    key: str
+    cause: str
+    path: str
     verified: Verified
 
 
-def with_verified(report: AdviceReport, verified: Verified) -> VerifiedReport:
-    """Both in one."""
-    return VerifiedReport(
-        **{one.name: getattr(report, one.name) for one in fields(report)}, verified=verified
-    )
+@dataclass(frozen=True)
+class VerifiedReport(AdviceReport):
+    """The report and what was measured: of all rewrites together, and of single ones where that was asked for."""
+
+    verified: Verified
+    verified_each: list[VerifiedOne]
+
+
+def with_verified(
+    report: AdviceReport, verified: Verified, each: Sequence[VerifiedOne] = ()
+) -> VerifiedReport:
+    """All in one."""
+    told = {one.name: getattr(report, one.name) for one in fields(report)}
+    return VerifiedReport(**told, verified=verified, verified_each=list(each))
 
 
 def to_terminal(report: AdviceReport, console: Console) -> None:
@@ -35,7 +49,7 @@ def to_terminal(report: AdviceReport, console: Console) -> None:
     text.to_terminal(report, console)
     if isinstance(report, VerifiedReport):
         console.print(Text(), Text(TITLE, style="bold"), sep="\n")
-        for sentence in sentences(report.verified):
+        for sentence in _all_sentences(report):
             console.print(Padding(shown_text(sentence), (0, 0, 0, 2), expand=False))
 
 
@@ -44,8 +58,22 @@ def to_markdown(report: AdviceReport) -> str:
     page = text.to_markdown(report)
     if not isinstance(report, VerifiedReport):
         return page
-    told = "\n".join(f"* {escaped(sentence)}" for sentence in sentences(report.verified))
+    told = "\n".join(f"* {escaped(sentence)}" for sentence in _all_sentences(report))
     return f"{page.rstrip()}\n\n## {TITLE}\n\n{told}\n"
+
+
+def _all_sentences(report: VerifiedReport) -> list[str]:
+    each = report.verified_each if len(report.verified_each) > 1 else []
+    return [*sentences(report.verified), *map(_of_one, each)]
+
+
+def _of_one(one: VerifiedOne) -> str:
+    gains = one.verified.gains
+    tokens = f"{text.with_interval(gains.tokens, 'tokens')} and " if gains.tokens else ""
+    return (
+        f"{one.cause} at {one.path}, beside all others: saved a request {tokens}{text.with_interval(gains.ms, 'ms')};"
+        f" predicted {text.with_interval(gains.tokens_predicted, 'tokens')}"
+    )
 
 
 def sentences(verified: Verified) -> list[str]:

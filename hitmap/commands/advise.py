@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import click
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.console import Console
 from cachemodel.address import server_url
 from cachemodel.errors import UsageError, UserError
 from hitmap.commands._output import emit, output_options
-from hitmap.commands._store_option import open_reader, store_option
+from hitmap.commands._store_option import open_client, open_reader, store_option
 
 if TYPE_CHECKING:
     from analysis.advisor.advice import Advice
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from analysis.advisor.report import AdviceReport
     from analysis.prefix_replay.rules import Rule
     from hitmap.advise.inputs import Read
+    from hitmap.advise.verify import Verified
+    from hitmap.advise.view import VerifiedOne
     from hitmap.prompt_tokens import BodyTokens
 
 SAFETIES = ("canonicalise", "move", "drop")
@@ -119,6 +122,10 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="With --verify: of the whole run.",
 )
+@click.option(
+    "--each", is_flag=True, help="With --verify: every suggestion on its own, too, beside all others."
+)
+@click.option("--keep", is_flag=True, help="With --verify: store the result as findings, for the dashboard.")
 @click.option("--model", default="", help="With --verify: ask for this model. Default: the server's first.")
 @click.option("--api-key", envvar="HITMAP_API_KEY", default="", help="Bearer token (or $HITMAP_API_KEY).")
 @output_options
@@ -140,6 +147,8 @@ def command(
     requests: int,
     rate: float,
     max_seconds: float,
+    each: bool,
+    keep: bool,
     model: str,
     api_key: str,
     output: str | None,
@@ -170,6 +179,8 @@ def command(
     could be read, or a server that does not answer. docs/advisor.md says how to read it.
     """
     url = server_url(server) if server is not None else ""
+    if (each or keep) and not url:
+        raise UsageError("--each and --keep are about what is measured: add --verify URL")
     _check_folders(folder, sarif_file, junit_file)
     with _not_decided(check):
         from analysis.advisor.cause import Safety
@@ -189,8 +200,12 @@ def command(
         failed: UserError | None = None
         if url:
             try:
-                measured = verified(url, api_key, model, read.prompts, export, tokens, rule[0], bounds)
-                told = view.with_verified(told, measured)
+                measured = verified(
+                    url, api_key, model, read.prompts, export, tokens, rule[0], bounds, each=each
+                )
+                told = view.with_verified(told, *measured)
+                if keep:
+                    _keep(store, *measured)
             except UserError as error:  # what is known is told all the same
                 failed = error
         emit(told, output, as_json, file, to_terminal=view.to_terminal, to_markdown=view.to_markdown)
@@ -216,6 +231,13 @@ def _check_folders(folder: Path | None, *files: Path | None) -> None:
     for path in (folder, *files):
         if path and not path.parent.is_dir():
             raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
+def _keep(store: str | None, together: Verified, each: Sequence[VerifiedOne]) -> None:
+    from hitmap.advise.kept import keep
+
+    with open_client(store) as client:
+        keep(client, uuid4().hex, together, each)
 
 
 def _pricing(store: str | None) -> Pricing:

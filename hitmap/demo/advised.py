@@ -22,7 +22,7 @@ from analysis.attribution.certainty.fall import fall
 from analysis.attribution.model import Side
 from analysis.attribution.reader import read_side
 from analysis.interval import Interval
-from analysis.prefix_replay.rules import BlockRule
+from analysis.prefix_replay.rules import ENGINE
 from analysis.report.metrics import METRICS
 from analysis.selection import Selection
 from hitmap.advise.deliver import write_rules
@@ -30,8 +30,6 @@ from hitmap.advise.inputs import read_logs
 from hitmap.demo.live import TOKENIZER
 from hitmap.demo.periods import AFTER, REWRITTEN, Rewrite
 from hitmap.prompt_tokens import body_tokens
-
-BLOCK_SIZE = 16  # of the engine
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,8 @@ def advised(client: Client, log: Path, home: Path) -> Advised:
     advice = advise(
         read_logs([own]).prompts,
         tokens,
-        BlockRule(block_size=BLOCK_SIZE),
-        cache_name=f"blocks of {BLOCK_SIZE} tokens, as the engine's",
+        ENGINE,
+        cache_name="the engine's cache in blocks of 16 tokens",
         tokens_by="the engine's own tokenizer",
     )
     return Advised(advice, report(advice, prices=priced(client, advice)), chosen(advice))

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from analysis.advisor.advice import Advice, advise
 from analysis.advisor.cause import Safety
 from analysis.advisor.export import chosen
+from analysis.advisor.stored_verdicts import verified as verified_rewrites
 from analysis.interval import Interval
 from cachemodel.prompts.model import Prompt
 from collector.canary import HttpTransport
@@ -29,6 +30,7 @@ from hitmap.cli import cli
 from hitmap.prompt_tokens import BodyTokens, body_tokens
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.planted import Change, after_first_line, at_top, clock, log, sometimes
+from tests.conftest import Database
 from tests.verified.served import CACHE, its_tokens, served
 
 pytestmark = pytest.mark.slow
@@ -127,11 +129,39 @@ def test_arms_are_as_well_kept_apart_by_marks(url: str, monkeypatch: pytest.Monk
         assert found.gains.tokens.value > 100
 
 
+def test_each_suggestion_is_verified_beside_the_others_and_kept(
+    url: str, tmp_path: Path, db: Database
+) -> None:
+    """Two faults in every prompt: mended alone, the one behind would save nothing."""
+    changes, tools = CASES["clock and user's name"]
+    written = _written(tmp_path, log(changes, 60, tools=tools))
+    options = ["--tokenizer", str(demo.FOLDER), "--requests", "30", "--rate", "1000", "--json"]
+    kept = ["--each", "--keep", "--store", db.dsn]
+    shown = CliRunner().invoke(cli, ["advise", str(written), "--verify", url, *kept, *options])
+    assert shown.exit_code == 0, shown.output
+    told = json.loads(shown.stdout)
+    each = {one["cause"]: one for one in told["verified_each"]}
+    assert set(each) == {"clock", "variant"}, "the log does not say whose request it is"
+    stored = verified_rewrites(db.client)
+    assert set(stored) == {"", *(one["key"] for one in each.values())}
+    for one in each.values():
+        gains = one["verified"]["gains"]
+        assert gains["tokens"]["value"] == pytest.approx(gains["tokens_predicted"]["value"], abs=1e-9)
+        assert gains["tokens"]["value"] > 5
+        assert stored[one["key"]].value == pytest.approx(gains["ms"]["value"])
+    assert stored[""].value == pytest.approx(told["verified"]["gains"]["ms"]["value"])
+
+
+def _written(folder: Path, prompts: list[Prompt]) -> Path:
+    path = folder / "requests.jsonl"
+    lines = [{"id": one.request_id, "time": one.time, "body": one.body} for one in prompts]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
 def test_the_command_verifies_and_applies(url: str, tmp_path: Path) -> None:
     prompts = log([at_top(clock("Now: %H:%M:%S"))], 40)
-    written = tmp_path / "requests.jsonl"
-    lines = [{"id": one.request_id, "time": one.time, "body": one.body} for one in prompts]
-    written.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    written = _written(tmp_path, prompts)
     options = ["--tokenizer", str(demo.FOLDER), "--requests", "20", "--rate", "1000", "--json"]
     shown = CliRunner().invoke(
         cli, ["advise", str(written), "--apply", str(tmp_path / "rules"), "--verify", url, *options]
