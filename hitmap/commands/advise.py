@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hitmap.prompt_tokens import BodyTokens
 
 SAFETIES = ("canonicalise", "move", "drop")
-CACHES = ("vllm", "sglang", "llama.cpp", "openai", "anthropic")
 OVER_BUDGET, UNDECIDED = 1, 3
 
 Pricing = Callable[["Advice"], "Prices"]
@@ -38,7 +37,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--cache",
-    type=click.Choice(CACHES),
+    type=click.Choice(["vllm", "sglang", "llama.cpp", "openai", "anthropic"]),
     default="vllm",
     show_default=True,
     help="By whose rules prompts are found again.",
@@ -185,14 +184,15 @@ def command(
     with _not_decided(check):
         from analysis.advisor.cause import Safety
         from analysis.advisor.export import chosen
+        from analysis.prefix_replay.named import named
         from hitmap.advise import view
         from hitmap.advise.deliver import verified, write_for_ci, write_rules
         from hitmap.advise.inputs import read_logs
         from hitmap.advise.verify import Bounds
 
         bounds = Bounds(requests, rate, max_seconds)
-        tokens, rule, read = _tokens(tokenizer), _cache(cache, block_size), read_logs(logs)
-        advice, told = _advise(read, tokens, *rule, min_share, _pricing(store) if price else None)
+        tokens, cached, read = _tokens(tokenizer), named(cache, block_size), read_logs(logs)
+        advice, told = _advise(read, tokens, *cached, min_share, _pricing(store) if price else None)
         export = chosen(advice, Safety(safety))
         write_for_ci(advice, told, read.places, budget, sarif_file, junit_file)
         if folder:
@@ -201,7 +201,7 @@ def command(
         if url:
             try:
                 measured = verified(
-                    url, api_key, model, read.prompts, export, tokens, rule[0], bounds, each=each
+                    url, api_key, model, read.prompts, export, tokens, cached.rule, bounds, each=each
                 )
                 told = view.with_verified(told, *measured)
                 if keep:
@@ -278,20 +278,3 @@ def _tokens(tokenizer: str) -> BodyTokens:
     from hitmap.prompt_tokens import body_tokens
 
     return body_tokens(tokenizer)
-
-
-def _cache(name: str, block_size: int | None) -> tuple[Rule, str]:
-    """The rule of a cache without limits, and what to call it."""
-    from analysis.prefix_replay.rules import ANTHROPIC, BlockRule, ProviderRule, RadixRule, SlotRule
-
-    if block_size is not None and name not in ("vllm", "sglang"):
-        raise UsageError(f"{name} has no blocks of a size; --block-size is for vllm and sglang")
-    if name == "vllm":
-        size = block_size or 16
-        return BlockRule(block_size=size), f"vLLM's prefix cache in blocks of {size} tokens"
-    if name == "sglang":
-        size = block_size or 1
-        return RadixRule(page_size=size), f"SGLang's radix cache in pages of {size} token{'s' * (size > 1)}"
-    if name == "llama.cpp":
-        return SlotRule(), "the slots of llama.cpp's server"
-    return (ProviderRule(), "OpenAI's cache") if name == "openai" else (ANTHROPIC, "Anthropic's cache")
