@@ -13,10 +13,19 @@ from dashboard.views import attribution, heatmap, misses
 ICON = Path(__file__).with_name("icon.svg")
 st.set_page_config(page_title="hitmap", page_icon=str(ICON), layout="wide")
 
+
+def _advisor() -> None:
+    """Loaded when it is looked at: what replays prompts takes its time to load, and no other page needs it."""
+    from dashboard.views.advisor import page
+
+    page()
+
+
 # A page has an address of its own from the start, so that links stay right when another page becomes the first.
 PAGES = [
     st.Page(misses.page, title="Misses", icon=":material/layers:", url_path="misses"),
     st.Page(heatmap.page, title="Heatmap", icon=":material/grid_on:", url_path="heatmap"),
+    st.Page(_advisor, title="Advisor", icon=":material/edit_note:", url_path="advisor"),
     st.Page(attribution.page, title="Attribution", icon=":material/waterfall_chart:", url_path="attribution"),
 ]
 

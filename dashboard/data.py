@@ -66,7 +66,7 @@ def miss_report(selection: str, by: str) -> tuple[MissReport, datetime]:
         "Reading requests, their prompts and what the caches held: {} s. Many requests take a while; filters can be "
         "changed meanwhile."
     )
-    found: tuple[MissReport, datetime] = _waited(("misses", selection, by), work, waiting)
+    found: tuple[MissReport, datetime] = waited(("misses", selection, by), work, waiting)
     return found
 
 
@@ -86,7 +86,7 @@ def report(question: Question, begun: Callable[[Report], None]) -> Report:
         return partial(begun, early[0]) if early else None
 
     waiting = "Looking for causes: comparing, replaying and resampling, {} s. The question can be changed meanwhile."
-    found: Report = _waited(("report", question), work, waiting, ready)
+    found: Report = waited(("report", question), work, waiting, ready)
     return found
 
 
@@ -108,7 +108,7 @@ def markers() -> list[Marker]:
         return read(client)
 
 
-def _waited(
+def waited(
     key: Hashable,
     work: Callable[[], Any],
     words: str,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import streamlit as st
@@ -25,22 +26,28 @@ ALL = ""
 BY = ("server", "model", "template", "isolation")
 NO_PAGE = "page.none"
 """In the session: the path of an address at which there is no page."""
-STATE, ADDRESS = "filters", "filters.address"
+STATE, ADDRESS, OWN = "filters", "filters.address", "filters.own"
 WIDGET = "filter."
+Own = Mapping[str, tuple[str, ...]]
+"""What an address may say for one page beside the filters: values by name, of which the first is the default."""
+_NOTHING: Own = MappingProxyType({})
 
 
-def chosen(choices: Choices, labels: list[str]) -> Filters:
+def chosen(choices: Choices, labels: list[str], own: Own = _NOTHING) -> Filters:
     """What the address asks for; says so on the page where it asks for what cannot be."""
     if NO_PAGE in st.session_state:
         path = plain(f"/{st.session_state.pop(NO_PAGE)[:LONGEST]}")
         st.warning(f"There is no page {path}: this is Misses.", icon=":material/link_off:")
     address = {name: st.query_params.get_all(name) for name in st.query_params}
     state = st.session_state
+    state[OWN] = {name: values[0] for name, values in own.items()} | state.get(OWN, {})
     # Another address than the one we wrote: the first run, a link that was pasted, back and forward. None at all is a
     # change of page, which keeps the filters.
     if STATE not in state or (address and address != state.get(ADDRESS)):
         now = datetime.now(UTC)
-        asked, problems = from_query(address, now)
+        problems = _take_own(address, own)
+        asked, more = from_query({name: told for name, told in address.items() if name not in own}, now)
+        problems += more
         state[STATE] = asked
         if choices.requests:  # else nothing can be told from what there is
             state[STATE], missing = known(asked, choices.servers, choices.models, labels, now)
@@ -53,6 +60,24 @@ def chosen(choices: Choices, labels: list[str]) -> Filters:
     return filters
 
 
+def _take_own(address: Mapping[str, Sequence[str]], own: Own) -> list[str]:
+    """What is chosen on one page alone is as the address says; what is wrong with that."""
+    problems = []
+    for name, values in own.items():
+        value = address.get(name, values[:1])[-1]
+        if value not in values:
+            told = " or ".join(values)
+            problems.append(f"{name}={value[:40]} in the address: it is {told}; {values[0]} is shown")
+            value = values[0]
+        st.session_state[OWN][name] = value
+    return problems
+
+
+def own_value(name: str) -> str:
+    """What is chosen on this page alone."""
+    return str(st.session_state[OWN][name])
+
+
 def set_filters(**changes: object) -> None:
     """Show something else from now on; the address follows. For callbacks, and before widgets are drawn."""
     state = st.session_state
@@ -62,26 +87,42 @@ def set_filters(**changes: object) -> None:
             state.pop(key, None)
 
 
-def write_address() -> None:
+def write_address(own: Own = _NOTHING) -> None:
     """Make the address say what is shown."""
     query = st.session_state[STATE].query()
+    query |= {name: [own_value(name)] for name, values in own.items() if own_value(name) != values[0]}
     if {name: st.query_params.get_all(name) for name in st.query_params} != query:
         st.query_params.from_dict(query)
     st.session_state[ADDRESS] = query
 
 
-def bar(choices: Choices, labels: list[str]) -> Filters:
-    """Draw the filters and return what is chosen now. labels: all there are."""
-    filters = chosen(choices, labels)
+def bar(
+    choices: Choices, labels: list[str], own: Own = _NOTHING, draw: Callable[[], None] | None = None
+) -> Filters:
+    """Draw the filters and return what is chosen now. labels: all there are. own: what the page has besides; draw:
+    draws that, in place of what lines are grouped by."""
+    filters = chosen(choices, labels, own)
     with st.sidebar:
         st.markdown("**hitmap**")
         changes = shared(filters, choices)
-        options = list(dict.fromkeys([*BY, *choices.labels, filters.by]))
-        changes["by"] = widget(st.selectbox, "by", filters.by, label="Group by", options=options)
+        if draw:
+            draw()
+        else:
+            options = list(dict.fromkeys([*BY, *choices.labels, filters.by]))
+            changes["by"] = widget(st.selectbox, "by", filters.by, label="Group by", options=options)
     filters = dataclasses.replace(filters, **changes)  # type: ignore[arg-type]
     st.session_state[STATE] = filters
-    write_address()
+    write_address(own)
     return filters
+
+
+def pick(kind: Callable[..., Any], name: str, options: Sequence[str], **look: object) -> None:
+    """A choice of a page's own; the next run of the page has it."""
+
+    def changed() -> None:
+        st.session_state[OWN][name] = st.session_state[WIDGET + name]
+
+    widget(kind, name, own_value(name), options=options, on_change=changed, **look)
 
 
 def shared(filters: Filters, choices: Choices) -> dict[str, object]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cachemodel.errors import UserError
-from dashboard.source import Opener, use
+from dashboard.source import Opener, Tokens, use
 
 HOST = "127.0.0.1"
 SCRIPT = Path(__file__).with_name("app.py")
@@ -35,8 +35,16 @@ def listen(port: int) -> socket.socket:
     return listening
 
 
-def serve(listening: socket.socket, opener: Opener, ready: Callable[[str], None]) -> None:
-    """Serve on `listening` until SIGINT or SIGTERM. ready: called with the address once pages can be loaded."""
+def serve(
+    listening: socket.socket,
+    opener: Opener,
+    ready: Callable[[str], None],
+    *,
+    writer: Opener | None = None,
+    tokens: Callable[[], Tokens] | None = None,
+) -> None:
+    """Serve on `listening` until SIGINT or SIGTERM. ready: called with the address once pages can be loaded. writer:
+    opens a client that may write decisions about advice. tokens: makes what tells the tokens of requests."""
     # The settings that count stand in .streamlit/config.toml; a stray variable must not switch statistics on.
     for name in [name for name in os.environ if name.startswith("STREAMLIT_")]:
         del os.environ[name]
@@ -48,7 +56,7 @@ def serve(listening: socket.socket, opener: Opener, ready: Callable[[str], None]
 
     from dashboard.guard import Guard
 
-    use(opener)
+    use(opener, writer, tokens)
     address = f"http://{HOST}:{listening.getsockname()[1]}"
 
     class Server(uvicorn.Server):
@@ -68,7 +76,8 @@ def serve(listening: socket.socket, opener: Opener, ready: Callable[[str], None]
 
 def _prepare() -> None:
     """Load what pages take, which the first who looks need not wait for."""
-    for name in ("analysis.report.compare", "dashboard.views.misses", "dashboard.views.attribution"):
+    pages = ("dashboard.views.misses", "dashboard.views.attribution", "dashboard.views.advisor")
+    for name in ("analysis.report.compare", "dashboard.advice", *pages):
         importlib.import_module(name)
     import plotly.graph_objects as go
 

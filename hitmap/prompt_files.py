@@ -1,7 +1,8 @@
 """Reads the prompts of log files: JSON lines or one JSON array, plain, gzip or zstd, in the order of time.
 
 What is no prompt is counted by its reason and never stops the reading. Files are read as streams; a window of prompts
-is held to bring them into order, since logs are written when responses end.
+is held to bring them into order, since logs are written when responses end. KV events come to prompts at the end of
+their file only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import gzip
 import heapq
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ import msgspec
 
 from cachemodel.errors import UserError
 from cachemodel.prompts.decode import SharedDecoder
+from cachemodel.prompts.kv_recording import Recording, is_recorded
 from cachemodel.prompts.model import Prompt
 from cachemodel.prompts.read import TOO_DEEP, read_value
 from cachemodel.prompts.split import NOT_JSON, Piece, pieces
@@ -33,7 +36,8 @@ WINDOW = 1 << 16
 """Prompts held to order them by time, of all files together."""
 FORMS = (
     "requests of OpenAI's chat, completions or responses, Anthropic's messages or Gemini's contents (alone or under"
-    " body, request or request_body), ShareGPT conversations, texts, token ids, OpenTelemetry GenAI spans and logs"
+    " body, request or request_body), ShareGPT conversations, texts, token ids, OpenTelemetry GenAI spans and logs,"
+    " recordings of KV events"
 )
 CUT, DAMAGED = "file ends inside its compressed data", "file cannot be read to its end"
 
@@ -44,7 +48,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(slots=True)
 class LeftOut:
-    """Lines of one reason. first: file and line of the first of them."""
+    """Lines of one reason, or blocks. first: file and line of the first of them."""
 
     first: str
     count: int = 0
@@ -56,8 +60,10 @@ class PromptFiles:
     progress: is told of every stretch that was read of the files, in bytes as they lie there. server: of which the logs
     are. left_out: what was no prompt, by reason. lines: lines and items that were not empty; prompts: how many came out
     of them; mended: lines with broken UTF-8, in which U+FFFD stands now; late: prompts that came after a later one
-    because their log is in no order by more than the window. Raises UserError for a file that cannot be read, and at
-    the end where no line could be used.
+    because their log is in no order by more than the window. of_events: prompts put together from KV events; of these,
+    blocks_left_out by reason, block_sizes (blocks of so many tokens), and missing (messages that were not recorded).
+    Raises UserError for a file that cannot be read, and at the end where no line could be used, or where some prompts
+    are of requests and some of events: those are the same ones as a rule, and would count twice.
     """
 
     def __init__(
@@ -70,7 +76,9 @@ class PromptFiles:
     ) -> None:
         self.paths = [Path(path) for path in paths]
         self.left_out: dict[str, LeftOut] = {}
-        self.lines = self.prompts = self.late = 0
+        self.blocks_left_out: dict[str, LeftOut] = {}
+        self.block_sizes: Counter[int] = Counter()
+        self.lines = self.prompts = self.late = self.of_events = self.missing = 0
         self._server, self._progress = server, progress or (lambda count: None)
         self._window = max(1, window // max(1, len(self.paths)))
         self._decoder = SharedDecoder()
@@ -92,33 +100,56 @@ class PromptFiles:
             yield prompt
         if not self.prompts:
             raise UserError(self._nothing())
+        if 0 < self.of_events < self.prompts:
+            raise UserError(
+                f"{self.of_events:,} of {self.prompts:,} prompts are of KV events and the others of requests, which"
+                " would count twice; give one log or the other"
+            )
 
     def _file(self, path: Path) -> Iterator[Prompt]:
         """The prompts of a file, in its order."""
-        talks = Conversations()
+        talks, recording = Conversations(), Recording(self._server)
         for place, data, fault in _pieces(path, self._progress):
-            told = fault or self._read(data, place, talks)
+            told = fault or self._read(data, place, talks, recording)
             self.lines += 1
             if isinstance(told, str):
                 self.left_out.setdefault(told, LeftOut(place)).count += 1
             else:
                 yield from told
         yield from talks.rest()
+        yield from self._of_events(recording)
 
-    def _read(self, data: bytes, place: str, talks: Conversations) -> list[Prompt] | str:
+    def _of_events(self, recording: Recording) -> list[Prompt]:
+        """The prompts that a recording comes to."""
+        prompts = recording.chains.prompts()
+        for why, count in recording.chains.left_out.items():
+            self.blocks_left_out.setdefault(why, LeftOut(recording.chains.first[why])).count += count
+        self.block_sizes.update(recording.chains.block_sizes)
+        self.missing += recording.missing
+        self.of_events += len(prompts)
+        return prompts
+
+    def _read(
+        self, data: bytes, place: str, talks: Conversations, recording: Recording
+    ) -> list[Prompt] | str:
         try:
             value = self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return NOT_JSON
         except RecursionError:
             return TOO_DEEP
+        if is_recorded(value):
+            return recording.read(value, place) or []
         return read_value(value, place, self._server, talks)
 
     def _nothing(self) -> str:
         names = ", ".join(str(path) for path in self.paths)
         if not self.lines:
             return f"{names}: empty; give a log of requests, one JSON object a line: {FORMS}"
-        reason, most = max(self.left_out.items(), key=lambda told: told[1].count)
+        left_out = {**self.blocks_left_out, **self.left_out}
+        if not left_out:
+            return f"{names}: KV events of {self.lines} messages, in which no block was stored"
+        reason, most = max(left_out.items(), key=lambda told: told[1].count)
         return f"{names}: no prompt in {self.lines} lines ({most.first}: {reason}); what is read: {FORMS}"
 
 

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cachemodel.errors import UserError
+from cachemodel.prompts.kv_vocabulary import Vocabulary
+from cachemodel.prompts.model import Kind, Prompt
 from collector.chains.approximate import Approximation
+from collector.chains.prompt import Prompt as Rendered
 from collector.chains.prompt import read_body
 from collector.chains.settings import APPROXIMATE
 from collector.chains.tokens import Tokenizer, Untokenizable
 
+if TYPE_CHECKING:
+    from hitmap.kv_prompts import TokenTexts
+
 
 class BodyTokens:
-    """name: of who tells the tokens, for people. untold: requests that have no tokens, by reason."""
+    """name: of who tells the tokens, for people. untold: requests that have no tokens, by reason. file: the
+    tokenizer.json behind the tokenizer, None where there is none."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, file: Path | None = None) -> None:
         self.name = tokenizer.name
         self.untold: dict[str, int] = {}
-        self._tokenizer = tokenizer
+        self._tokenizer, self._file = tokenizer, file
+        self._read_texts = False
 
     def __call__(self, body: Mapping[str, Any]) -> NDArray[np.uint32]:
         """The prompt's tokens; none where it has none, which is counted."""
+        if self._read_texts and (told := self._texts.tokens(body)) is not None:
+            return told
         prompt = read_body(body)
         if isinstance(prompt, str):
             return self._none(prompt)
@@ -34,6 +48,67 @@ class BodyTokens:
             return np.array(self._tokenizer.tokens(prompt).ids, dtype=np.uint32)
         except Untokenizable as error:
             return self._none(str(error))
+
+    @property
+    def reads(self) -> bool:
+        """Whether it can say what tokens say."""
+        return self._file is not None
+
+    def read(self, prompts: Sequence[Prompt], *, with_replies: bool) -> list[Prompt]:
+        """Prompts that are tokens as what they say, see `TokenTexts.read`; as they are where it cannot."""
+        if not self.reads:
+            return list(prompts)
+        self._read_texts = True
+        return self._texts.read(prompts, with_replies=with_replies)
+
+    def unread(self) -> list[str]:
+        """What `read` could not read, one sentence each."""
+        if not self._read_texts:
+            return []
+        told = [
+            (
+                self._texts.beyond,
+                "tokens are beyond the vocabulary of this tokenizer: is it the model's own?",
+            ),
+            (self._texts.empty, "prompts hold no more than marks of the chat template"),
+        ]
+        return [f"{count:,} {why}" for count, why in told if count]
+
+    def position(self, prompt: Prompt, path: str, offset: int) -> int | None:
+        """Tokens of the prompt as its server renders it that stand before a character of one of its parts; None where
+        nobody knows."""
+        if self._read_texts and (told := self._texts.position(prompt, path, offset)) is not None:
+            return told
+        if not self._tokenizer.exact or prompt.body is None:
+            return None
+        rendered = read_body(prompt.body)
+        if isinstance(rendered, str) or rendered.tokens is not None:
+            return None
+        return self._of_rendered(rendered, prompt, path, offset)
+
+    def _of_rendered(self, rendered: Rendered, prompt: Prompt, path: str, offset: int) -> int | None:
+        try:
+            told = self._tokenizer.tokens(rendered, with_text=True)
+        except Untokenizable:
+            return None
+        begin = 0
+        for part in prompt.parts:
+            at = told.text.find(part.text, begin) if part.kind is not Kind.TOOL else -1
+            if part.path == path:
+                return bisect_right(told.ends, at + offset) if at >= 0 else None
+            begin = at + len(part.text) if at >= 0 else begin
+        return None
+
+    @cached_property
+    def _texts(self) -> TokenTexts:
+        from hitmap.kv_prompts import TokenTexts
+
+        assert self._file is not None  # noqa: S101 - `reads` says so
+        try:
+            vocabulary = Vocabulary(json.loads(self._file.read_text()))
+        except ValueError as error:
+            raise UserError(f"{self._file}: {error}; give the tokenizer of the model, or none") from None
+        return TokenTexts(vocabulary, lambda text: self({"prompt": text, "add_special_tokens": False}))
 
     def _none(self, why: str) -> NDArray[np.uint32]:
         self.untold[why] = self.untold.get(why, 0) + 1
@@ -46,4 +121,5 @@ def body_tokens(wanted: str) -> BodyTokens:
         return BodyTokens(Approximation())
     from collector.chains.local import read_tokenizer  # the library takes its time to load
 
-    return BodyTokens(read_tokenizer(Path(wanted).expanduser()))
+    path = Path(wanted).expanduser()
+    return BodyTokens(read_tokenizer(path), path / "tokenizer.json" if path.is_dir() else path)

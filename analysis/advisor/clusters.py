@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+import numpy as np
+
 from analysis.advisor.model import Cluster, head
 from analysis.advisor.tool_lists import tool_name
 from analysis.advisor.words import sentences
@@ -13,6 +15,15 @@ from cachemodel.prompts.model import Kind, Part, Prompt
 SAME = 0.5  # share of the smaller head that must be in the cluster's
 MAX_SENTENCES = 400  # of a head are looked at: those at its beginning
 MAX_CHARACTERS = 40_000
+MAX_TOKENS = 1024  # of a head that is told as tokens
+RUN, ONE_IN = 8, 8  # tokens that are compared as one, and of how many such runs one is
+_PRIMES = np.array(
+    [
+        *(0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63),
+        *(0x27D4EB2F165667C5, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB),
+    ],
+    np.uint64,
+)
 
 
 def clusters(prompts: Sequence[Prompt]) -> list[Cluster]:
@@ -29,6 +40,8 @@ def _features(prompt: Prompt) -> frozenset[str]:
     parts = head(prompt) or prompt.parts[:1]
     told: list[str] = []
     for part in parts:
+        if part.kind is Kind.TOKENS:
+            continue
         told += (
             [f"tool {tool_name(part.text)}"]
             if part.kind is Kind.TOOL
@@ -40,12 +53,16 @@ def _features(prompt: Prompt) -> frozenset[str]:
 
 
 def _tokens(parts: Sequence[Part]) -> list[str]:
-    """Of a prompt that is told as tokens: its first runs of 16."""
-    return [
-        str(part.tokens[at : at + 16])
-        for part in parts
-        for at in range(0, min(len(part.tokens), 16 * MAX_SENTENCES), 16)
-    ]
+    """Of a prompt that is told as tokens: some of its runs, chosen by what they say and not by where they stand, so
+    that a value in front of them that is longer or shorter changes none."""
+    ids = np.array([token for part in parts for token in part.tokens[:MAX_TOKENS]][:MAX_TOKENS], np.uint64)
+    if len(ids) <= RUN:
+        return [str(ids.tolist())] if len(ids) else []
+    runs = np.lib.stride_tricks.sliding_window_view(ids, RUN)
+    hashes = (runs * _PRIMES).sum(axis=1, dtype=np.uint64) * _PRIMES[0]
+    mixed = hashes ^ (hashes >> np.uint64(29))
+    chosen = mixed[mixed % np.uint64(ONE_IN) == 0] if len(mixed) > 4 * ONE_IN else mixed
+    return [f"run {one:016x}" for one in chosen.tolist()]
 
 
 class _Clusters:

@@ -96,7 +96,7 @@ class Replayed:
         self.caches = [(prompt.server, _model(prompt)) for prompt in prompts]
         salts = [prompt.isolation for prompt in prompts]
         self._isolation = _numbers(list(zip(self.caches, salts, strict=True)))
-        self._reads_off = np.array([bool(prompt.reads_off) for prompt in prompts])
+        self._reads_off = np.array([bool(prompt.reads_off) for prompt in prompts], dtype=np.bool_)
         times = np.array([np.nan if prompt.time is None else prompt.time for prompt in prompts])
         self._times = None if np.isnan(times).any() else times
         self.sent = self._outcome(self.tokens, rule)

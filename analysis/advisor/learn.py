@@ -13,6 +13,7 @@ from analysis.advisor.history import Change, Thread, changes, key, threads
 from analysis.advisor.model import HEAD_ROLES, Cluster, Slot, conversation, head
 from analysis.advisor.text_model import Sample, TextSlot, sample
 from analysis.advisor.text_slots import text_slots
+from analysis.advisor.token_slots import token_slots
 from analysis.advisor.tool_lists import list_slots, tool_name, tool_samples, tools
 from analysis.advisor.unshared import shared_behind
 from cachemodel.prompts.model import Kind, Part, Prompt
@@ -39,19 +40,24 @@ def learn(
             found += _of_cluster(prompts, cluster)
         progress(done + 1, len(groups))
     found += shared_behind(prompts)
-    worth = [slot for slot in found if slot.lost >= MIN_SHARE * total and slot.behind >= MIN_BEHIND]
+    worth = [
+        slot
+        for slot in found
+        if slot.requests * slot.behind >= MIN_SHARE * total and slot.behind >= MIN_BEHIND
+    ]
     return sorted(worth, key=lambda slot: -slot.lost)
 
 
 def _of_cluster(prompts: Sequence[Prompt], cluster: Cluster) -> Iterator[Slot]:
     requests = [(index, prompts[index]) for index in cluster.requests]
     again, followed = _Again(requests), threads(requests)
-    yield from _tool_slots(requests, cluster, again)
+    yield from _tool_slots(requests, cluster, again, followed)
     begun = {index for index, thread in followed.items() if not thread.surely}
     for place, samples in _places(requests, begun).items():
         for slot in text_slots(samples, whole=place[0] not in (FIRST, LAST)):
             yield _slot(slot, cluster, prompts, again, _part_at(prompts[slot.example], place))
     yield from _history_slots(prompts, cluster, followed)
+    yield from token_slots(requests, cluster)
 
 
 class _Again:
@@ -74,7 +80,9 @@ class _Again:
         return behind[min(part, len(behind) - 1)]
 
 
-def _tool_slots(requests: Sequence[tuple[int, Prompt]], cluster: Cluster, again: _Again) -> Iterator[Slot]:
+def _tool_slots(
+    requests: Sequence[tuple[int, Prompt]], cluster: Cluster, again: _Again, followed: Mapping[int, Thread]
+) -> Iterator[Slot]:
     prompts = dict(requests)
     by_cause: dict[Cause, list[tuple[str, Slot]]] = defaultdict(list)
     for name, samples in tool_samples(requests).items():
@@ -87,7 +95,7 @@ def _tool_slots(requests: Sequence[tuple[int, Prompt]], cluster: Cluster, again:
         _, costliest = max(told, key=lambda one: one[1].lost)
         names = ", ".join(dict.fromkeys(name for name, _ in told))
         yield replace(costliest, detail=f"in {names}: {costliest.detail}".rstrip(": "))
-    for slot in list_slots(requests):
+    for slot in list_slots(requests, {index: thread.earlier for index, thread in followed.items()}):
         own = tools(prompts[slot.example])
         at = next((i for i, part in enumerate(own) if tool_name(part.text) == slot.after), len(own) - 1)
         yield _slot(slot, cluster, prompts, again, max(0, at))
@@ -125,6 +133,7 @@ def _slot(
         items=slot.items,
         whole=slot.whole,
         alone=slot.alone,
+        anew=slot.anew,
     )
 
 

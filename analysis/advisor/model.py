@@ -20,7 +20,10 @@ class Slot:
     before, after: the words around it. seen: what each request that was looked at has there, in order of time.
     behaviour: None where the slot is no value. requests: of how many of `of` looked at it breaks what they share with
     others. behind: mean characters behind the slot in these that were sent before, and so would be found again.
-    detail: what is particular about it, one sentence. pattern, items, whole, alone: as in TextSlot, for rules.
+    detail: what is particular about it, one sentence. pattern, items, whole, alone: as in TextSlot, for rules. token:
+    tokens of the prompt before the slot, None where learning does not know; tokens_alone: whether nothing else is known
+    of the prompts, so that no rule can write it. anew: in how many requests it has a value
+    that none before them had, None where that is all of `requests`.
     """
 
     cause: Cause
@@ -41,11 +44,14 @@ class Slot:
     items: tuple[str, ...] = ()
     whole: bool = False
     alone: bool = True
+    token: int | None = None
+    tokens_alone: bool = False
+    anew: float | None = None
 
     @property
     def lost(self) -> float:
-        """Characters computed again because of it, if it were the only fault."""
-        return self.requests * self.behind
+        """Characters computed again because of it, if it were the only fault and the cache forgot nothing."""
+        return (self.requests if self.anew is None else min(self.anew, self.requests)) * self.behind
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,10 @@ _FORMS = {
 
 
 def rules_of(slot: Slot) -> tuple[Rule, ...]:
-    """The rules; none where the history of the conversation, or something outside the prompt, is at fault."""
+    """The rules; none where the history of the conversation, or something outside the prompt, is at fault, and none
+    where the prompt is known by its tokens alone."""
+    if slot.tokens_alone:
+        return ()
     role = "system" if slot.role in HEAD_ROLES else slot.role
     if slot.cause in _FORMS:
         return (Rule(_FORMS[slot.cause], role),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.advisor.advice import SCHEMA_VERSION, Advice, Suggestion
@@ -12,7 +12,9 @@ from analysis.advisor.cause import Cause
 from analysis.advisor.model import Slot
 from analysis.advisor.price import Price, Prices
 from analysis.interval import Interval
+from analysis.treatments import ANCHORS, CONSTRAINTS
 
+_TEMPLATES = {Cause.SLIDING_WINDOW: ANCHORS, Cause.SHARED_BEHIND: CONSTRAINTS}
 VALUES_SHOWN, VALUE_CHARACTERS = 4, 60
 
 
@@ -21,7 +23,9 @@ class Told:
     """A suggestion. saves: prompt tokens that the replay computes less, next to those told before; alone: without
     those; needed: with all others in place; None where no rule can write it. p95_ms, mean_ms: of the time to first
     token that it saves, the most of these three; p95_share: of P95; None where nothing is priced. at_most: tokens
-    behind the slot that were sent before. share: of all computed tokens. values: some that stand in the slot."""
+    behind the slot that were sent before. template: of how to ask instead, empty where there is none. share: of all
+    computed tokens. values: some that stand in the slot. token: how many tokens stand before it in the prompt of its
+    example, None where nobody knows."""
 
     cause: str
     path: str
@@ -42,9 +46,11 @@ class Told:
     what: str
     why: str
     diff: str
+    template: str
     p95_ms: Interval | None
     mean_ms: Interval | None
     p95_share: float | None
+    token: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,16 +100,27 @@ class AdviceReport:
     beside: list[ToldBeside]
     notes: list[str]
     left_out: list[str]
+    partings: list[str]
     price: Priced | None
     no_price: str
 
 
-def report(advice: Advice, left_out: Sequence[str] = (), prices: Prices | None = None) -> AdviceReport:
-    """left_out: what of the log was no prompt, one sentence each. Suggestions that are priced come first, dearest
-    first."""
+Position = Callable[[Slot], int | None]
+"""Tokens before a slot in the prompt of its example; None where nobody knows."""
+
+
+def report(
+    advice: Advice,
+    left_out: Sequence[str] = (),
+    prices: Prices | None = None,
+    position: Position = lambda slot: None,
+    partings: Sequence[str] = (),
+) -> AdviceReport:
+    """left_out: what of the log was no prompt, one sentence each; partings: where prompts part by their hashes.
+    position: asked where a slot does not tell its own. Suggestions that are priced come first, dearest first."""
     counted, prices = advice.counted, prices or Prices()
     each = prices.each or (None,) * len(advice.suggestions)
-    told = [_told(one, price) for one, price in zip(advice.suggestions, each, strict=True)]
+    told = [_told(one, price, position) for one, price in zip(advice.suggestions, each, strict=True)]
     return AdviceReport(
         schema_version=SCHEMA_VERSION,
         answer=_answer(advice),
@@ -124,6 +141,7 @@ def report(advice: Advice, left_out: Sequence[str] = (), prices: Prices | None =
         ],
         notes=list(_notes(advice)),
         left_out=list(left_out),
+        partings=list(partings),
         price=_priced(prices),
         no_price=prices.refused,
     )
@@ -145,6 +163,8 @@ def _priced(prices: Prices) -> Priced | None:
 
 def _answer(advice: Advice) -> str:
     """The one sentence."""
+    if not advice.n:
+        return "There is no text of prompts to lay beside each other."
     sent = advice.as_sent
     replayed = len(advice.requests)
     which = f"The last {replayed:,} of {advice.n:,}" if replayed < advice.n else f"{advice.n:,}"
@@ -161,6 +181,8 @@ def _answer(advice: Advice) -> str:
 
 
 def _notes(advice: Advice) -> list[str]:
+    if not advice.n:
+        return []
     told = [
         f"Tokens by {advice.tokens_by}; found by replay through {advice.cache}, which evicts nothing: an upper bound"
         " where the cache is small."
@@ -179,8 +201,9 @@ def _percent(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "none"
 
 
-def _told(one: Suggestion, price: Price | None) -> Told:
+def _told(one: Suggestion, price: Price | None, position: Position) -> Told:
     slot = one.slot
+    token = position(slot) if slot.token is None else slot.token
     return Told(
         cause=slot.cause.value,
         path=slot.path,
@@ -191,7 +214,7 @@ def _told(one: Suggestion, price: Price | None) -> Told:
         requests=slot.requests,
         of=slot.of,
         values=_values(slot),
-        evidence="; ".join([evidence(slot), *map(_also, one.also)]),
+        evidence="; ".join([evidence(slot, token), *map(_also, one.also)]),
         saves=one.gain.next.saved if one.gain else None,
         alone=one.gain.alone.saved if one.gain else None,
         needed=one.gain.last.saved if one.gain else None,
@@ -201,9 +224,11 @@ def _told(one: Suggestion, price: Price | None) -> Told:
         what=one.remedy.what,
         why=one.remedy.why,
         diff=one.diff,
+        template=_TEMPLATES[slot.cause].template if slot.cause in _TEMPLATES else "",
         p95_ms=price.p95 if price else None,
         mean_ms=price.mean if price else None,
         p95_share=price.share if price else None,
+        token=token,
     )
 
 
@@ -213,9 +238,10 @@ def _values(slot: Slot) -> list[str]:
     return [value[:VALUE_CHARACTERS] for value, _ in counts.most_common(VALUES_SHOWN)]
 
 
-def evidence(slot: Slot) -> str:
-    """What was seen, in one sentence."""
+def evidence(slot: Slot, token: int | None = None) -> str:
+    """What was seen, in one sentence. token: at which it begins."""
     begin = f"differs in {slot.requests:,} of {slot.of:,} requests"
+    begin += "" if token is None else f", from token {token:,} on"
     facts = [slot.detail] if slot.detail else []
     if slot.behaviour:
         facts += _facts(slot.cause, slot.behaviour)

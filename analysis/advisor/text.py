@@ -26,6 +26,8 @@ def to_terminal(report: AdviceReport, console: Console) -> None:
         for line in printable(one.diff).splitlines():
             shown = Text(_cut(line), _STYLES.get(line[:1], "dim"))
             console.print(Padding(shown, (0, 0, 0, 3), expand=False))
+        for line in one.template.splitlines():
+            console.print(Padding(Text(line, "cyan"), (0, 0, 0, 3), expand=False))
     for title, sentences in _lists(report):
         console.print(Text(), Text(title, style="bold"), sep="\n")
         for sentence in sentences:
@@ -42,6 +44,8 @@ def to_markdown(report: AdviceReport) -> str:
             shown = printable(one.diff)
             fence = "`" * max(3, 1 + max(map(len, _runs(shown)), default=0))
             lines += ["", f"{fence}diff", *map(_cut, shown.splitlines()), fence]
+        if one.template:
+            lines += ["", "```", *one.template.splitlines(), "```"]
         lines.append("")
     for title, sentences in _lists(report):
         lines += [f"## {title}", "", *(f"* {escaped(sentence)}" for sentence in sentences), ""]
@@ -107,6 +111,7 @@ def _lists(report: AdviceReport) -> list[tuple[str, list[str]]]:
     titled = [
         ("In time", _in_time(report)),
         ("Not a fault of the prompts", beside),
+        ("Where prompts part, by their hashes alone", report.partings),
         ("How this was worked out", report.notes),
         ("Left out", report.left_out),
     ]

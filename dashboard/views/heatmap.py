@@ -10,31 +10,26 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.choices import Choices
 from analysis.heatmap.model import BY, LAYERS, Cell, Heatmap, tells
 from analysis.heatmap.png import to_png
 from analysis.heatmap.text import describe
 from analysis.heatmap.words import percent, spread
 from analysis.report.json import to_json
-from analysis.selection import parse_time
 from cachemodel.errors import UserError
 from cachemodel.printable import printable
-from dashboard import data, filter_bar
+from dashboard import data
 from dashboard.charts import heatmap as charts
 from dashboard.export import csv_of_table
-from dashboard.filter_bar import set_filters, widget
-from dashboard.filters import Filters, from_query, known
+from dashboard.filter_bar import bar, own_value, pick
+from dashboard.filters import Filters
 from dashboard.source import reader
 from dashboard.text import plain
 from dashboard.views import hints
+from dashboard.views.link import link
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 MOST_MARKS = 200
-_OWN = {
-    "rows": BY,
-    "layer": tuple(LAYERS),
-}  # what an address may say here beside the filters; the first is the default
-_VIEW = "heatmap.view"
+_OWN = {"rows": BY, "layer": tuple(LAYERS)}  # what an address may say here beside the filters
 _KEPT_S, _MOST_KEPT = 60, 64
 
 
@@ -46,12 +41,12 @@ def page() -> None:
     except UserError as error:
         st.error(plain(str(error)), icon=":material/database_off:")
         return
-    filters = _bar(choices, labels)
+    filters = bar(choices, labels, _OWN, lambda: pick(st.radio, "rows", _OWN["rows"], label="Rows"))
     if not choices.requests:
         hints.nothing_at_all()
         return
     try:
-        found, made = _read(filters.selection, st.session_state[_VIEW]["rows"])
+        found, made = _read(filters.selection, own_value("rows"))
     except UserError as error:
         st.error(plain(str(error)))
         hints.elsewhere(choices)
@@ -69,85 +64,19 @@ def _read(selection: str, by: str) -> tuple[Heatmap, datetime]:
         return build(client, selection, by=by, now=now), now
 
 
-def _bar(choices: Choices, labels: list[str]) -> Filters:
-    """The filters that all pages share, rows and layer, from the sidebar and the address."""
-    filters = _chosen(choices, labels)
-    with st.sidebar:
-        st.markdown("**hitmap**")
-        changes = filter_bar.shared(filters, choices)
-        _pick(st.radio, "rows", "Rows")
-    filters = dataclasses.replace(filters, **changes)  # type: ignore[arg-type]
-    st.session_state[filter_bar.STATE] = filters
-    _write_address(filters)
-    return filters
-
-
-def _chosen(choices: Choices, labels: list[str]) -> Filters:
-    """What the address asks for, unless it is what we wrote there; says where it asks for what cannot be."""
-    state = st.session_state
-    address = {name: st.query_params.get_all(name) for name in st.query_params}
-    state.setdefault(_VIEW, {name: values[0] for name, values in _OWN.items()})
-    if filter_bar.STATE not in state or (address and address != state.get(filter_bar.ADDRESS)):
-        problems = _own(address)
-        now = datetime.now(UTC)
-        shared = {name: given for name, given in address.items() if name not in _OWN}
-        state[filter_bar.STATE], more = from_query(shared, now)
-        problems += more
-        if choices.requests:
-            state[filter_bar.STATE], missing = known(
-                state[filter_bar.STATE], choices.servers, choices.models, labels, now
-            )
-            problems += missing
-        for name in [name for name in state if str(name).startswith(filter_bar.WIDGET)]:
-            del state[name]
-        for problem in problems:
-            st.warning(plain(problem), icon=":material/link_off:")
-    filters: Filters = state[filter_bar.STATE]
-    return filters
-
-
-def _own(address: dict[str, list[str]]) -> list[str]:
-    """Take rows and layer from the address; what is wrong with them."""
-    problems, view = [], st.session_state[_VIEW]
-    for name, values in _OWN.items():
-        given = address.get(name, [values[0]])[-1]
-        if given not in values:
-            problems.append(
-                f"{name}={given[:40]} in the address: it is {' or '.join(values)}; {values[0]} is shown"
-            )
-            given = values[0]
-        view[name] = given
-    return problems
-
-
-def _write_address(filters: Filters) -> None:
-    own = {
-        n: [st.session_state[_VIEW][n]]
-        for n, values in _OWN.items()
-        if st.session_state[_VIEW][n] != values[0]
-    }
-    query = {**filters.query(), **own}
-    if {name: st.query_params.get_all(name) for name in st.query_params} != query:
-        st.query_params.from_dict(query)
-    st.session_state[filter_bar.ADDRESS] = query
-
-
-def _pick(kind: Any, name: str, label: str, **look: Any) -> None:
-    """A choice of our own; the next run of the page has it."""
-    view = st.session_state[_VIEW]
-
-    def changed() -> None:
-        view[name] = st.session_state[filter_bar.WIDGET + name]
-
-    widget(kind, name, view[name], label=label, options=_OWN[name], on_change=changed, **look)
-
-
 def _show(found: Heatmap, made: datetime, filters: Filters) -> None:
-    layer = st.session_state[_VIEW]["layer"]
+    layer = own_value("layer")
     left, right = st.columns([5, 2], vertical_alignment="center")
     with left:
-        _pick(st.segmented_control, "layer", "Layer", required=True, label_visibility="collapsed")
-    _link(right, found, made, filters)
+        pick(
+            st.segmented_control,
+            "layer",
+            _OWN["layer"],
+            label="Layer",
+            required=True,
+            label_visibility="collapsed",
+        )
+    link(right, made, filters, f"hitmap heatmap {shlex.quote(filters.selection)} --by {found.by}")
     st.markdown(f"**{plain(found.answer)}**")
     st.caption(plain(f"{describe(found)}; read {made:%H:%M:%S}"))
     st.caption(plain(f"{layer}: {LAYERS[layer]}"))
@@ -173,21 +102,6 @@ def _lacks(layer: str) -> str:
     if layer == "stability":
         return "No responses are kept: spans hold them where the collector runs with --capture full."
     return "No server of these requests tells how many tokens it served from a cache."
-
-
-def _link(place: Any, found: Heatmap, made: datetime, filters: Filters) -> None:
-    with place.popover("Link and refresh", width="stretch"):
-        st.button("Read the store again", on_click=data.forget)
-        st.button(
-            "Fix these times in the link",
-            help="A link with `-1h` shows the last hour of whoever opens it; this one will show what you see.",
-            on_click=lambda: set_filters(
-                begin=parse_time(filters.begin, made).isoformat(),
-                end=parse_time(filters.end, made).isoformat(),
-            ),
-        )
-        st.caption("The same on a terminal:")
-        st.code(f"hitmap heatmap {shlex.quote(filters.selection)} --by {found.by}", language=None)
 
 
 def _marks(found: Heatmap) -> None:

@@ -53,6 +53,18 @@ def no_prompts() -> None:
     st.code("hitmap attach URL --log requests.jsonl --tokenizer FOLDER", language=None)
 
 
+def no_texts() -> None:
+    """The advisor cannot name anything."""
+    st.info(
+        "No text of these prompts is in the store, so no slot can be named. Texts are kept when asked for: `redacted` "
+        "keeps messages with placeholders for what looks personal or secret, `full` keeps them as they are. What came "
+        "before cannot be read later."
+    )
+    st.code("hitmap attach URL --log requests.jsonl --tokenizer FOLDER --capture redacted", language=None)
+    st.caption("Or ask for advice on the log itself, without a store:")
+    st.code("hitmap advise requests.jsonl", language=None)
+
+
 def no_events() -> None:
     """Nothing tells what the caches held."""
     st.info(

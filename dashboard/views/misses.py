@@ -10,7 +10,6 @@ import streamlit as st
 
 from analysis.misses.report_model import MissReport
 from analysis.report.json import to_json
-from analysis.selection import parse_time
 from cachemodel.errors import UserError
 from dashboard import data, words
 from dashboard.charts import misses as charts
@@ -19,6 +18,7 @@ from dashboard.filter_bar import bar, set_filters, widget
 from dashboard.filters import UNITS, Filters
 from dashboard.text import plain
 from dashboard.views import hints, prompt, tables
+from dashboard.views.link import link
 from dashboard.words import moment
 
 _BARS, _CEILINGS = "Prompt tokens by {}", "What each server could have served"
@@ -120,20 +120,9 @@ def _controls(report: MissReport, made: datetime, filters: Filters) -> None:
             label_visibility="collapsed",
             on_change=lambda: set_filters(unit=st.session_state["filter.unit"]),
         )
-    with right.popover("Link and refresh", width="stretch"):
-        st.button("Read the store again", on_click=data.forget)
-        st.button(
-            "Fix these times in the link",
-            help="A link with `-1h` shows the last hour of whoever opens it; this one will show what you see.",
-            on_click=lambda: set_filters(
-                begin=parse_time(filters.begin, made).isoformat(),
-                end=parse_time(filters.end, made).isoformat(),
-            ),
-        )
-        st.caption("The same on a terminal:")
-        st.code(
-            f"hitmap misses {shlex.quote(filters.selection)} --by {shlex.quote(filters.by)}", language=None
-        )
+    link(
+        right, made, filters, f"hitmap misses {shlex.quote(filters.selection)} --by {shlex.quote(filters.by)}"
+    )
 
 
 def _tiles(report: MissReport) -> None:

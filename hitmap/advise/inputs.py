@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
@@ -12,17 +13,31 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from cachemodel.prompts.model import Prompt
 from hitmap.advise.places import Place, PlacedFiles
 
+if TYPE_CHECKING:
+    from analysis.advisor.model import Slot
+    from hitmap.prompt_tokens import BodyTokens
 
-class Read(NamedTuple):
-    """The prompts of logs, where each stands, by its id, and what was none."""
+OWN_TOKENS = "the KV events themselves"
+
+
+@dataclass(frozen=True)
+class Read:
+    """The prompts of logs, where each stands, by its id, and what was none. tokens_by: who tells their tokens, where
+    it is not the tokenizer alone; block_size, cache: of the server that tells of them; all three empty for logs of
+    requests. partings: where prompts part by their hashes alone, a sentence each, of a store."""
 
     prompts: list[Prompt]
     places: Mapping[str, Place]
     left_out: list[str]
+    tokens_by: str = ""
+    block_size: int | None = None
+    cache: str = ""
+    partings: Sequence[str] = ()
 
 
-def read_logs(logs: Sequence[Path]) -> Read:
-    """With a bar on the terminal; raises UserError for a file that cannot be read."""
+def read_logs(logs: Sequence[Path], tokens: BodyTokens | None = None) -> Read:
+    """With a bar on the terminal; raises UserError for a file that cannot be read. tokens: by which prompts that came
+    as tokens are read as what they say."""
     screen = Console(stderr=True)
     whole = sum(log.stat().st_size for log in logs if log.is_file())
     with Progress(
@@ -31,9 +46,50 @@ def read_logs(logs: Sequence[Path]) -> Read:
         task = bar.add_task("", total=whole)
         files = PlacedFiles(logs, progress=lambda count: bar.advance(task, count))
         prompts = list(files)
-    left_out = [
-        f"{out.count:,} lines: {why}, the first at {out.first}" for why, out in files.left_out.items()
-    ]
+    left_out = list(_left_out(files))
+    if tokens is not None:
+        prompts = tokens.read(prompts, with_replies=bool(files.of_events))
+        left_out += tokens.unread()
+    if not files.of_events:
+        return Read(prompts, files.places, left_out)
+    return Read(
+        prompts,
+        files.places,
+        [*left_out, *_of_events(tokens)],
+        OWN_TOKENS if tokens is None or not tokens.reads else f"{OWN_TOKENS}, read by {tokens.name}",
+        files.block_sizes.most_common(1)[0][0],
+    )
+
+
+def _left_out(files: PlacedFiles) -> Iterator[str]:
+    for why, out in files.left_out.items():
+        yield f"{out.count:,} lines: {why}, the first at {out.first}"
     if files.mended:
-        left_out.append(f"{files.mended:,} lines had broken UTF-8, which was replaced")
-    return Read(prompts, files.places, left_out)
+        yield f"{files.mended:,} lines had broken UTF-8, which was replaced"
+    for why, out in files.blocks_left_out.items():
+        yield f"{out.count:,} blocks: {why}, the first at {out.first}"
+    if files.missing:
+        yield f"{files.missing:,} messages are missing between those recorded, by their numbers"
+
+
+def _of_events(tokens: BodyTokens | None) -> Iterator[str]:
+    """What no events tell, so that nobody takes their figures for those of requests."""
+    yield (
+        "prompts that were in the cache as a whole, and the last tokens of each, fewer than a block: KV events do not"
+        " tell of them"
+    )
+    if tokens is None or not tokens.reads:
+        yield "what the tokens say, and where replies begin: --tokenizer tells"
+
+
+class Positions:
+    """Where slots stand, in tokens of the prompt of their example."""
+
+    def __init__(self, prompts: Sequence[Prompt], tokens: BodyTokens) -> None:
+        self._by_id = {prompt.request_id: prompt for prompt in prompts}
+        self._tokens = tokens
+
+    def __call__(self, slot: Slot) -> int | None:
+        """Tokens before it; None where nobody knows."""
+        prompt = self._by_id.get(slot.example)
+        return None if prompt is None else self._tokens.position(prompt, slot.path, slot.offset)

@@ -34,13 +34,17 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
-@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("logs", metavar="[LOG]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--in",
+    "of_store",
+    metavar="SET",
+    help="Without a LOG: these requests of the store. [default: the last hour]",
+)
 @click.option(
     "--cache",
     type=click.Choice(["vllm", "sglang", "llama.cpp", "openai", "anthropic"]),
-    default="vllm",
-    show_default=True,
-    help="By whose rules prompts are found again.",
+    help="By whose rules prompts are found again. [default: the server's, where a store tells, else vllm]",
 )
 @click.option(
     "--block-size", type=click.IntRange(1, 65536), help="Tokens of a block or page. [default: 16; sglang 1]"
@@ -130,7 +134,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @output_options
 def command(
     logs: tuple[Path, ...],
-    cache: str,
+    of_store: str | None,
+    cache: str | None,
     block_size: int | None,
     tokenizer: str,
     min_share: float,
@@ -157,13 +162,16 @@ def command(
     """Which part of the prompts breaks prefix caching, and what to write instead?
 
     A LOG has a request a line, as JSON: of OpenAI's or Anthropic's API, alone or under body, with or without its
-    response; ShareGPT conversations, plain texts, token ids, GenAI spans. What differs between prompts of one template
-    is learned from them, and every suggestion is replayed through the rules of the cache.
+    response; ShareGPT conversations, plain texts, token ids, GenAI spans; or recorded KV-cache events. Without one the
+    prompts are those of the store, where capture keeps them. What differs between prompts of one template is learned
+    from them, and every suggestion is replayed through the rules of the cache.
 
     \b
       hitmap advise requests.jsonl
       hitmap advise requests.jsonl --tokenizer /models/llama-8b --block-size 16
       hitmap advise requests.jsonl --cache anthropic --format markdown -o advice.md
+      hitmap advise kv_events.jsonl --tokenizer /models/llama-8b     # what the cache itself tells
+      hitmap advise --in '-1h/now,server=vllm-a' --price
       hitmap advise requests.jsonl --check --budget 0.05     # exit code 1 when a fault costs more than 5 %
       hitmap advise requests.jsonl --price                   # milliseconds of P95, by the requests in the store
       hitmap advise requests.jsonl --apply rewrite --verify http://127.0.0.1:8000
@@ -187,11 +195,15 @@ def command(
         from analysis.prefix_replay.named import named
         from hitmap.advise import view
         from hitmap.advise.deliver import verified, write_for_ci, write_rules
-        from hitmap.advise.inputs import read_logs
         from hitmap.advise.verify import Bounds
 
         bounds = Bounds(requests, rate, max_seconds)
-        tokens, cached, read = _tokens(tokenizer), named(cache, block_size), read_logs(logs)
+        tokens = _tokens(tokenizer)
+        if cache:  # a wrong call is told before anything is read
+            named(cache, block_size)
+        read = _read(logs, of_store, store, tokens)
+        wanted = cache or read.cache or "vllm"
+        cached = named(wanted, block_size or (read.block_size if wanted in ("vllm", "sglang") else None))
         advice, told = _advise(read, tokens, *cached, min_share, _pricing(store) if price else None)
         export = chosen(advice, Safety(safety))
         write_for_ci(advice, told, read.places, budget, sarif_file, junit_file)
@@ -255,6 +267,7 @@ def _advise(
 ) -> tuple[Advice, AdviceReport]:
     from analysis.advisor.advice import advise
     from analysis.advisor.report import report
+    from hitmap.advise.inputs import Positions
 
     with Console(stderr=True).status("") as status:
         advice = advise(
@@ -262,7 +275,7 @@ def _advise(
             tokens,
             rule,
             cache_name=name,
-            tokens_by=tokens.name,
+            tokens_by=read.tokens_by or tokens.name,
             min_share=min_share,
             progress=status.update,
         )
@@ -270,8 +283,23 @@ def _advise(
         if price:
             status.update("serving the requests again")
             prices = price(advice)
-    untold = [f"{count:,} requests: {why}" for why, count in tokens.untold.items()]
-    return advice, report(advice, [*read.left_out, *untold], prices)
+        status.update("finding where the slots stand")
+        positions = Positions(read.prompts, tokens)
+        untold = [f"{count:,} requests: {why}" for why, count in tokens.untold.items()]
+        return advice, report(advice, [*read.left_out, *untold], prices, positions, read.partings)
+
+
+def _read(logs: Sequence[Path], of_store: str | None, store: str | None, tokens: BodyTokens) -> Read:
+    if logs and of_store is not None:
+        raise UsageError("--in is for the requests of the store: leave the LOG or --in out")
+    if logs:
+        from hitmap.advise.inputs import read_logs
+
+        return read_logs(logs, tokens)
+    from hitmap.advise.stored import read_store
+
+    with open_reader(store) as client:
+        return read_store(client, of_store or "")
 
 
 def _tokens(tokenizer: str) -> BodyTokens:

@@ -154,7 +154,7 @@ def _page() -> None:
 @pytest.fixture
 def drawn(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., AppTest]]:
     """The page of an address on a store, as Streamlit draws it."""
-    monkeypatch.setattr(source, "_opener", [lambda: nullcontext(db.client)])
+    monkeypatch.setattr(source, "_source", [source.Source(lambda: nullcontext(db.client))])
 
     def draw(**address: str) -> AppTest:
         data.forget()

@@ -37,7 +37,7 @@ def draw(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draw]:
         def opener() -> Iterator[Client]:
             yield client
 
-        monkeypatch.setattr(source, "_opener", [opener])
+        monkeypatch.setattr(source, "_source", [source.Source(opener)])
         data.forget()
         page = AppTest.from_function(_page, default_timeout=60)
         for name, value in address.items():

@@ -158,6 +158,8 @@ def test_a_log_that_is_none_is_an_error_and_never_a_budget(
         (("--cache", "anthropic", "--block-size", "16", "--check"), "anthropic has no blocks"),
         (("--verify", "http://u:p@127.0.0.1:1"), "holds a user, a password"),
         (("--verify", "ftp://x"), "is not the address of a server"),
+        (("--keep",), "add --verify URL"),
+        (("--in", "phase=a"), "leave the LOG or --in out"),
         (("--sarif", "/none/x.sarif"), "there is no folder /none"),
         (("--apply", "/none/rules"), "there is no folder /none"),
     ],
@@ -169,7 +171,14 @@ def test_a_wrong_call_is_told_before_any_work(tmp_path: Path, options: tuple[str
     assert words in str(shown.exception)
 
 
-@pytest.mark.parametrize("options", [("--budget", "2"), ("--cache", "redis"), ("--block-size", "0"), ()])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--budget", "2"),
+        ("--cache", "redis"),
+        ("--block-size", "0"),
+    ],
+)
 def test_what_the_command_line_does_not_know(options: tuple[str, ...]) -> None:
     assert advise(*options).exit_code == 2
 

@@ -1,0 +1,141 @@
+"""Advice on the prompts of a store, worked out beside the page and kept for a short while, and what people decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from analysis.advisor.advice import Advice, Suggestion, advise
+from analysis.advisor.cause import Safety
+from analysis.advisor.export import Export, chosen
+from analysis.advisor.key import key_of
+from analysis.advisor.priced import priced
+from analysis.advisor.report import AdviceReport, Told, report
+from analysis.advisor.stored import Stored, read_prompts
+from analysis.advisor.stored_verdicts import Decision, Verdict, decide, decisions, verified
+from analysis.interval import Interval
+from analysis.prefix_replay.named import CACHES as NAMES
+from analysis.prefix_replay.named import Named, named
+from cachemodel.errors import UserError
+from dashboard import data, source
+
+AS_SERVED = "as the server"
+CACHES = (AS_SERVED, *NAMES)
+_BY_DIALECT = {"sglang": "sglang", "llama_cpp": "llama.cpp"}  # others keep blocks as vLLM does
+_WAITING = (
+    "Reading prompts, comparing them, and replaying them as sent and rewritten: {} s. Thousands of prompts take a "
+    "while; filters can be changed meanwhile."
+)
+NO_TOKENS = "this dashboard was started without anything that tells tokens; `hitmap dashboard` brings it"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A suggestion: its key, how it is told, and the suggestion itself."""
+
+    key: str
+    told: Told
+    suggestion: Suggestion
+
+
+@dataclass(frozen=True)
+class Advised:
+    """What a page shows of a selection. stored: without its prompts, of which there were `prompts`. report, advice:
+    None where there are no prompts. cards: in the order of the report."""
+
+    stored: Stored
+    prompts: int
+    report: AdviceReport | None
+    advice: Advice | None
+    cards: tuple[Card, ...]
+    made: datetime
+
+
+@dataclass(frozen=True)
+class Decided:
+    """By key: what people decided, and what rewrites were measured to save."""
+
+    decisions: Mapping[str, Decision]
+    verified: Mapping[str, Interval]
+
+    def of(self, key: str) -> Decision:
+        """Of one suggestion."""
+        return self.decisions.get(key) or Decision()
+
+
+def advised(selection: str, cache: str) -> Advised:
+    """Advice on a selection, by the rules of one of CACHES; raises UserError."""
+    found: Advised = data.waited(("advice", selection, cache), lambda: work_out(selection, cache), _WAITING)
+    return found
+
+
+def work_out(selection: str, cache: str) -> Advised:
+    """The same, now."""
+    tokens, now = source.tokens(), datetime.now(UTC)
+    if tokens is None:
+        raise UserError(NO_TOKENS)
+    with source.reader() as client:
+        stored = read_prompts(client, selection, now=now)
+        if not stored.prompts:
+            return Advised(stored, 0, None, None, (), now)
+        rule, name = cache_of(stored, cache)
+        advice = advise(stored.prompts, tokens, rule, cache_name=name, tokens_by=tokens.name)
+        try:
+            prices, no_price = priced(client, advice), ""
+        except UserError as error:
+            prices, no_price = None, str(error)
+    untold = [f"{count:,} requests: {why}" for why, count in tokens.untold.items()]
+    told = report(advice, [*stored.left_out, *untold], prices)
+    if no_price:
+        told = replace(told, no_price=no_price)
+    return Advised(
+        replace(stored, prompts=[]), len(stored.prompts), told, advice, tuple(_cards(advice, told)), now
+    )
+
+
+def _cards(advice: Advice, told: AdviceReport) -> list[Card]:
+    """A report has its own order: what is dearest first."""
+    by_place = {_place_of(one): one for one in advice.suggestions}
+    found = [
+        (one, by_place[one.cause, one.path, one.offset, one.requests, one.diff]) for one in told.suggestions
+    ]
+    return [Card(key_of(suggestion), one, suggestion) for one, suggestion in found]
+
+
+def _place_of(one: Suggestion) -> tuple[str, str, int, int, str]:
+    slot = one.slot
+    return slot.cause.value, slot.path, slot.offset, slot.requests, one.diff
+
+
+def cache_of(stored: Stored, wanted: str) -> Named:
+    """The cache that is wanted, or that of the servers, in their blocks."""
+    name = _BY_DIALECT.get(stored.dialect, "vllm") if wanted == AS_SERVED else wanted
+    return named(name, stored.block_size if name == "vllm" else None)
+
+
+def decided() -> Decided:
+    """Read anew each time: a click has to show."""
+    with source.reader() as client:
+        return Decided(decisions(client), verified(client))
+
+
+def write(key: str, verdict: Verdict, reason: str = "") -> None:
+    """A decision, into the store; raises UserError where nobody may, or the store refuses."""
+    opened = source.writer()
+    if opened is None:
+        raise UserError("this dashboard writes nothing")
+    with opened as client:
+        decide(client, key, verdict, reason)
+
+
+def accepted(found: Advised, decided_: Decided, *, drop: bool) -> Export | None:
+    """The rules of what was accepted; of what makes the model see less only with `drop`. None where nothing has any."""
+    if found.advice is None:
+        return None
+    taken: Sequence[Suggestion] = [
+        card.suggestion for card in found.cards if decided_.of(card.key).verdict is Verdict.ACCEPTED
+    ]
+    in_order = [one for one in found.advice.suggestions if one in taken]
+    export = chosen(replace(found.advice, suggestions=tuple(in_order)), Safety.DROP if drop else Safety.MOVE)
+    return export if export.rules or export.left else None
