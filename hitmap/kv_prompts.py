@@ -51,10 +51,11 @@ class TokenTexts:
 
     def _said(self, prompt: Prompt, ids: tuple[int, ...], with_replies: bool) -> Prompt | None:
         self.beyond += self._vocabulary.beyond(ids)
-        messages, response = self._marks.messages(ids), prompt.response
+        messages, response, answered = self._marks.messages(ids), prompt.response, prompt.reply
         if messages and messages[-1].role == "assistant" and (with_replies or not messages[-1].content):
             *messages, reply = messages
-            ids, response = ids[: self._begins(ids, reply)], reply.content or None
+            begun = self._begins(ids, reply)
+            ids, answered, response = ids[:begun], ids[begun:], reply.content or None
             if not messages:
                 return None
         self._known[_key(ids)] = messages
@@ -65,7 +66,8 @@ class TokenTexts:
         plain = [_plain(one) for one in messages]
         body = {IDS: list(ids), "messages": plain}
         parts = tuple(read_chat(body, "messages", plain).parts)
-        return replace(prompt, parts=parts, body=body, response=response) if parts else None
+        told = replace(prompt, parts=parts, body=body, response=response, reply=answered)
+        return told if parts else None
 
     def _begins(self, ids: Sequence[int], message: Message) -> int:
         """The token at which a message's content begins."""

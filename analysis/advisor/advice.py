@@ -16,6 +16,7 @@ from analysis.advisor.learn import learn
 from analysis.advisor.model import Slot
 from analysis.advisor.remedy import rules_of
 from analysis.advisor.rendered import template_slots
+from analysis.advisor.retokenised import retokenised_slots
 from analysis.advisor.rules import Rule, apply
 from analysis.prefix_replay.rules import Rule as CacheRule
 from cachemodel.prompts.model import Prompt
@@ -91,6 +92,7 @@ def advise(
     computed = max(1, replayed.as_sent.computed)
     per_character = replayed.as_sent.prompt / max(1, sum(len(part.text) for p in recent for part in p.parts))
     slots += template_slots(recent, replayed.tokens, per_character)
+    slots += retokenised_slots(recent, replayed.tokens, per_character)
     ordered = _in_order(prompts, slots)  # what breaks a prefix first hides the others
     rules = [_without_doubles(rules_of(slot), ordered[:at]) for at, slot in enumerate(ordered)]
     told, also = [], _mended_by_others(ordered, rules)

@@ -42,6 +42,7 @@ class Cause(StrEnum):
     IMAGE_FIRST = "image before shared text"
     TEMPLATE = "template rewrites history"
     HOISTED = "system message hoisted"
+    RETOKENISED = "reply retokenised"
     ISOLATION = "isolation"
     READS_OFF = "reads switched off"
     EMBEDS = "given as embeddings"
@@ -117,6 +118,11 @@ REMEDIES: dict[Cause, Remedy] = {
         Safety.MOVE,
         "send what comes in mid-conversation as a user's message",
         "the template puts every system message at the top; as a user's it weighs less",
+    ),
+    Cause.RETOKENISED: Remedy(
+        Safety.NONE,
+        "send the reply's token ids on instead of its text (a prompt of token ids)",
+        "the text is the same; only its own tokens are found again",
     ),
     Cause.ISOLATION: Remedy(Safety.NONE, "share one salt where it is allowed", "not a fault of the prompt"),
     Cause.READS_OFF: Remedy(

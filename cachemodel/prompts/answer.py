@@ -118,6 +118,17 @@ def text_of(record: Record, response: Record) -> str | None:
     return _text(content if content is not None else response.get("text"))
 
 
+def token_ids(response: Record) -> tuple[int, ...]:
+    """The tokens of what was answered: vLLM's `return_token_ids` puts them into the choice, SGLang's native API beside
+    the text; none where they are not told."""
+    choices = response.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    for told in (choice.get("token_ids"), response.get("output_ids")):
+        if isinstance(told, list) and told and all(type(one) is int and 0 <= one < 1 << 32 for one in told):
+            return tuple(told)
+    return ()
+
+
 def _text(content: object) -> str | None:
     if isinstance(content, str):
         return content

@@ -48,7 +48,8 @@ class Prompt:
     empty where it does not. time: Unix seconds when it was sent, None where nothing tells. isolation: salt and adapter
     that keep its blocks from others. reads_off: the option that keeps the cache from being read, empty for none. marks:
     paths at which the sender set cache breakpoints. prompt_tokens, cached_tokens: by the usage of its response.
-    response: what was answered, where it is told. body: the request as sent, None where only its parts are known.
+    response: what was answered, where it is told; reply: the tokens that the model made of it, where these are. body:
+    the request as sent, None where only its parts are known.
     """
 
     request_id: str
@@ -64,4 +65,5 @@ class Prompt:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     response: str | None = None
+    reply: tuple[int, ...] = field(default=(), repr=False)
     body: Mapping[str, Any] | None = field(default=None, repr=False)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cachemodel.prompts import telemetry
-from cachemodel.prompts.answer import is_refused, response_of, text_of
+from cachemodel.prompts.answer import is_refused, response_of, text_of, token_ids
 from cachemodel.prompts.chat import messages_of, read_chat
 from cachemodel.prompts.fields import Record, field, number
 from cachemodel.prompts.model import Kind, Part, Prompt
@@ -83,6 +83,7 @@ def _read(record: Record, name: str, server: str) -> list[Prompt] | str:
             prompt_tokens=prompt_tokens,
             cached_tokens=cached_tokens,
             response=one.response if one.response is not None else answer,
+            reply=token_ids(response) if len(told) == 1 else (),
             body=body,
             **beside,
         )

@@ -53,3 +53,10 @@ def test_rules_are_written_from_events_too(tmp_path: Path) -> None:
     assert "Current" in (tmp_path / "rules" / "rules.yaml").read_text()
     results = json.loads((tmp_path / "s.sarif").read_text())["runs"][0]["results"]
     assert "kv_events.jsonl" in json.dumps(results)
+
+
+def test_replies_that_came_back_in_other_tokens_are_told() -> None:
+    """The model of the recording has random weights: no tokenizer would cut its words as it made them."""
+    page = told(EVENTS, "--tokenizer", MODEL, "--min-share", "0")
+    (reply,) = (one for one in page["suggestions"] if one["cause"] == "reply retokenised")
+    assert (reply["requests"], reply["of"], reply["role"]) == (8, 8, "assistant")
