@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from analysis.advisor.advice import Advice, Suggestion, advise
 from analysis.advisor.cause import Safety
 from analysis.advisor.export import Export, chosen
-from analysis.advisor.key import key_of
 from analysis.advisor.priced import priced
-from analysis.advisor.report import AdviceReport, Told, report
+from analysis.advisor.report import AdviceReport, Told, ordered, report
 from analysis.advisor.stored import Stored, read_prompts
 from analysis.advisor.stored_verdicts import Decision, Verdict, decide, decisions, verified
 from analysis.interval import Interval
@@ -32,11 +31,15 @@ NO_TOKENS = "this dashboard was started without anything that tells tokens; `hit
 
 @dataclass(frozen=True)
 class Card:
-    """A suggestion: its key, how it is told, and the suggestion itself."""
+    """A suggestion: how it is told, and the suggestion itself."""
 
-    key: str
     told: Told
     suggestion: Suggestion
+
+    @property
+    def key(self) -> str:
+        """What it is called in every log."""
+        return self.told.key
 
 
 @dataclass(frozen=True)
@@ -89,23 +92,11 @@ def work_out(selection: str, cache: str) -> Advised:
     told = report(advice, [*stored.left_out, *untold], prices)
     if no_price:
         told = replace(told, no_price=no_price)
-    return Advised(
-        replace(stored, prompts=[]), len(stored.prompts), told, advice, tuple(_cards(advice, told)), now
+    suggestions = (one for one, _ in ordered(advice, prices))
+    cards = tuple(
+        Card(one, suggestion) for one, suggestion in zip(told.suggestions, suggestions, strict=True)
     )
-
-
-def _cards(advice: Advice, told: AdviceReport) -> list[Card]:
-    """A report has its own order: what is dearest first."""
-    by_place = {_place_of(one): one for one in advice.suggestions}
-    found = [
-        (one, by_place[one.cause, one.path, one.offset, one.requests, one.diff]) for one in told.suggestions
-    ]
-    return [Card(key_of(suggestion), one, suggestion) for one, suggestion in found]
-
-
-def _place_of(one: Suggestion) -> tuple[str, str, int, int, str]:
-    slot = one.slot
-    return slot.cause.value, slot.path, slot.offset, slot.requests, one.diff
+    return Advised(replace(stored, prompts=[]), len(stored.prompts), told, advice, cards, now)
 
 
 def cache_of(stored: Stored, wanted: str) -> Named:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from analysis.advisor.advice import SCHEMA_VERSION, Advice, Suggestion
 from analysis.advisor.behaviour import Behaviour
 from analysis.advisor.cause import Cause
+from analysis.advisor.key import key_of
 from analysis.advisor.model import Slot
 from analysis.advisor.price import Price, Prices
 from analysis.interval import Interval
@@ -20,13 +21,14 @@ VALUES_SHOWN, VALUE_CHARACTERS = 4, 60
 
 @dataclass(frozen=True)
 class Told:
-    """A suggestion. saves: prompt tokens that the replay computes less, next to those told before; alone: without
-    those; needed: with all others in place; None where no rule can write it. p95_ms, mean_ms: of the time to first
-    token that it saves, the most of these three; p95_share: of P95; None where nothing is priced. at_most: tokens
-    behind the slot that were sent before. template: of how to ask instead, empty where there is none. share: of all
-    computed tokens. values: some that stand in the slot. token: how many tokens stand before it in the prompt of its
-    example, None where nobody knows."""
+    """A suggestion. key: what it is called in every log. saves: prompt tokens that the replay computes less, next to
+    those told before; alone: without those; needed: with all others in place; None where no rule can write it. p95_ms,
+    mean_ms: of the time to first token that it saves, the most of these three; p95_share: of P95; None where nothing is
+    priced. at_most: tokens behind the slot that were sent before. template: of how to ask instead, empty where there is
+    none. share: of all computed tokens. values: some that stand in the slot. token: how many tokens stand before it in
+    the prompt of its example, None where nobody knows."""
 
+    key: str
     cause: str
     path: str
     role: str
@@ -119,8 +121,7 @@ def report(
     """left_out: what of the log was no prompt, one sentence each; partings: where prompts part by their hashes.
     position: asked where a slot does not tell its own. Suggestions that are priced come first, dearest first."""
     counted, prices = advice.counted, prices or Prices()
-    each = prices.each or (None,) * len(advice.suggestions)
-    told = [_told(one, price, position) for one, price in zip(advice.suggestions, each, strict=True)]
+    told = [_told(one, price, position) for one, price in ordered(advice, prices)]
     return AdviceReport(
         schema_version=SCHEMA_VERSION,
         answer=_answer(advice),
@@ -134,7 +135,7 @@ def report(
         computed_after=advice.together.after.total.computed,
         counted_prompt=counted.prompt if counted else None,
         counted_cached=counted.served if counted else None,
-        suggestions=sorted(told, key=lambda one: -one.p95_ms.value if one.p95_ms else 0.0),
+        suggestions=told,
         beside=[
             ToldBeside(one.cause.value, one.requests, one.tokens, one.share, one.detail)
             for one in advice.beside
@@ -145,6 +146,13 @@ def report(
         price=_priced(prices),
         no_price=prices.refused,
     )
+
+
+def ordered(advice: Advice, prices: Prices | None) -> list[tuple[Suggestion, Price | None]]:
+    """The suggestions as they are told: those that are priced first, dearest first."""
+    each = (prices.each if prices else ()) or (None,) * len(advice.suggestions)
+    both = list(zip(advice.suggestions, each, strict=True))
+    return sorted(both, key=lambda one: -one[1].p95.value if one[1] else 0.0)
 
 
 def _priced(prices: Prices) -> Priced | None:
@@ -205,6 +213,7 @@ def _told(one: Suggestion, price: Price | None, position: Position) -> Told:
     slot = one.slot
     token = position(slot) if slot.token is None else slot.token
     return Told(
+        key=key_of(one),
         cause=slot.cause.value,
         path=slot.path,
         role=slot.role,
