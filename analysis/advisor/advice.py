@@ -147,11 +147,11 @@ def _without_doubles(rules: tuple[Rule, ...], before: Sequence[Slot]) -> tuple[R
 
 
 def _mended_by_others(slots: Sequence[Slot], rules: Sequence[tuple[Rule, ...]]) -> dict[int, list[Slot]]:
-    """By the id of a slot, those of the same cause that have no rule of their own, since its rules are theirs."""
-    owner = {(slot.cause, rule): slot for slot, own in zip(slots, rules, strict=True) for rule in own}
+    """By the id of a slot, those that have no rule of their own, since its rules are theirs."""
+    owner = {rule: slot for slot, own in zip(slots, rules, strict=True) for rule in own}
     found: dict[int, list[Slot]] = defaultdict(list)
     for slot, own in zip(slots, rules, strict=True):
-        first = next((owner[slot.cause, r] for r in rules_of(slot) if (slot.cause, r) in owner), None)
+        first = next((owner[rule] for rule in rules_of(slot) if rule in owner), None)
         if not own and first:
             found[id(first)].append(slot)
     return found

@@ -223,7 +223,7 @@ def _told(one: Suggestion, price: Price | None, position: Position) -> Told:
         requests=slot.requests,
         of=slot.of,
         values=_values(slot),
-        evidence="; ".join([evidence(slot, token), *map(_also, one.also)]),
+        evidence="; ".join([evidence(slot, token), *(_also(slot, other) for other in one.also)]),
         saves=one.gain.next.saved if one.gain else None,
         alone=one.gain.alone.saved if one.gain else None,
         needed=one.gain.last.saved if one.gain else None,
@@ -257,10 +257,11 @@ def evidence(slot: Slot, token: int | None = None) -> str:
     return f"{begin}: {'; '.join(facts)}" if facts else begin
 
 
-def _also(slot: Slot) -> str:
+def _also(mended: Slot, slot: Slot) -> str:
     before = " ".join(slot.after.split())
+    what = "the same" if slot.cause is mended.cause else f"{slot.cause.value}"
     place = f" before \N{LEFT DOUBLE QUOTATION MARK}{before}\N{RIGHT DOUBLE QUOTATION MARK}" if before else ""
-    return f"the same in {slot.requests:,} of {slot.of:,} others{place}, which it mends as well"
+    return f"{what} in {slot.requests:,} of {slot.of:,} others{place}, which it mends as well"
 
 
 def _facts(cause: Cause, behaves: Behaviour) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
 
 from clickhouse_connect.driver.client import Client
 
@@ -18,31 +20,48 @@ ORIGIN = "advise"
 SAVED_MS, SAVED_TOKENS = "advise.saved_ms", "advise.saved_tokens"
 
 
-def keep(client: Client, run: str, together: Verified, each: Sequence[VerifiedOne]) -> None:
-    """The subject is the key of a suggestion, empty for all of them together."""
+@dataclass(frozen=True)
+class Saved:
+    """What a request saved in the mean: ms of the time to first token, and computed prompt tokens, None where these are
+    not told; by so many requests. key: of a suggestion, empty for all together; about: the same in words. inputs: what
+    was sent, and what was predicted."""
+
+    key: str
+    about: str
+    ms: Interval
+    tokens: Interval | None
+    requests: int
+    inputs: Mapping[str, Any]
+
+
+def saved(together: Verified, each: Sequence[VerifiedOne]) -> list[Saved]:
+    """What a verification says."""
     told = [("", "all suggestions together", together)]
     told += [(one.key, f"{one.cause} at {one.path}", one.verified) for one in each]
-    findings = [found for one in told for found in _findings(*one)]
-    insert(client, datetime.now(UTC), run, together.url, findings, ORIGIN)
-
-
-def _findings(key: str, about: str, verified: Verified) -> Iterator[Finding]:
-    gains = verified.gains
-    inputs = {"model": verified.model, "apart": verified.apart, "predicted": asdict(gains)}
-
-    def found(name: str, saved: Interval, unit: str, what: str) -> Finding:
-        return Finding(
-            name,
-            saved.value,
-            unit,
-            verified.pairs,
-            f"{about}: {what} that a request saved, by {verified.pairs} requests in both arms",
-            subject=key,
-            low=saved.low,
-            high=saved.high,
-            inputs=inputs,
+    return [
+        Saved(
+            key,
+            about,
+            one.gains.ms,
+            one.gains.tokens,
+            one.pairs,
+            {"model": one.model, "apart": one.apart, "predicted": asdict(one.gains)},
         )
+        for key, about, one in told
+    ]
 
-    yield found(SAVED_MS, gains.ms, "ms", "milliseconds of the time to first token")
-    if gains.tokens:
-        yield found(SAVED_TOKENS, gains.tokens, "{token}", "computed prompt tokens")
+
+def keep(client: Client, server: str, told: Sequence[Saved]) -> None:
+    """Store it, as findings of one run."""
+    findings = [found for one in told for found in _findings(one)]
+    insert(client, datetime.now(UTC), uuid4().hex, server, findings, ORIGIN)
+
+
+def _findings(one: Saved) -> Iterator[Finding]:
+    def found(name: str, of: Interval, unit: str, what: str) -> Finding:
+        detail = f"{one.about}: {what} that a request saved, by {one.requests} requests as sent and rewritten"
+        return Finding(name, of.value, unit, one.requests, detail, one.key, of.low, of.high, one.inputs)
+
+    yield found(SAVED_MS, one.ms, "ms", "milliseconds of the time to first token")
+    if one.tokens:
+        yield found(SAVED_TOKENS, one.tokens, "{token}", "computed prompt tokens")

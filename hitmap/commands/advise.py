@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import click
 from rich.console import Console
@@ -246,10 +245,10 @@ def _check_folders(folder: Path | None, *files: Path | None) -> None:
 
 
 def _keep(store: str | None, together: Verified, each: Sequence[VerifiedOne]) -> None:
-    from hitmap.advise.kept import keep
+    from hitmap.advise.kept import keep, saved
 
     with open_client(store) as client:
-        keep(client, uuid4().hex, together, each)
+        keep(client, together.url, saved(together, each))
 
 
 def _pricing(store: str | None) -> Pricing:

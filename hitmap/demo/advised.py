@@ -14,6 +14,7 @@ from rich.text import Text
 
 from analysis.advisor.advice import Advice, advise
 from analysis.advisor.export import Export, chosen
+from analysis.advisor.key import key_of
 from analysis.advisor.price import Q
 from analysis.advisor.priced import priced
 from analysis.advisor.report import AdviceReport, report
@@ -27,7 +28,8 @@ from analysis.report.metrics import METRICS
 from analysis.selection import Selection
 from hitmap.advise.deliver import write_rules
 from hitmap.advise.inputs import read_logs
-from hitmap.demo.live import TOKENIZER
+from hitmap.advise.kept import Saved, keep
+from hitmap.demo.live import SERVER, TOKENIZER
 from hitmap.demo.periods import AFTER, REWRITTEN, Rewrite
 from hitmap.prompt_tokens import body_tokens
 
@@ -88,6 +90,7 @@ def verified(client: Client, found: Advised) -> Verified:
     p95, p95_before = fall(*sides, Q, rng)
     mean, mean_before = fall(*sides, None, rng)
     computed = [round(float((side.prompt - side.tokens[:-1].sum(axis=0)).sum())) for side in sides]
+    _keep(client, found, mean, sides[0].n)
     return Verified(
         computed_as_sent=computed[0],
         computed_rewritten=computed[1],
@@ -99,6 +102,15 @@ def verified(client: Client, found: Advised) -> Verified:
         mean_saved_ms=mean,
         mean_predicted_ms=price.mean_ms if price else None,
     )
+
+
+def _keep(client: Client, found: Advised, mean: Interval, requests: int) -> None:
+    """For the dashboard; where one suggestion is all there is, it is verified by itself."""
+    names = [("", "all suggestions together")]
+    if len(found.export.taken) == 1:
+        (one,) = found.export.taken
+        names.append((key_of(one), f"{one.slot.cause.value} at {one.slot.path}"))
+    keep(client, SERVER, [Saved(*name, mean, None, requests, {"by": "the demo's load"}) for name in names])
 
 
 def _side(client: Client, phase: str) -> Side:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import engine as engine_package
 from collector.attach import Attachment, AttachOptions, detect
-from collector.chains.settings import ChainSettings
+from collector.chains.settings import Capture, ChainSettings
 from collector.detection import Detection
 from collector.resume import Stored
 from hitmap.demo.engine_process import Serving, engine
@@ -112,9 +112,8 @@ class _Played:
     @contextmanager
     def _loaded(self) -> Iterator[Load]:
         """Watched meanwhile; in the end everything of it is in the store."""
-        options = AttachOptions(
-            server=SERVER, log=self._log, interval_s=0.5, chains=ChainSettings(str(TOKENIZER))
-        )
+        chains = ChainSettings(str(TOKENIZER), capture=Capture.FULL)  # these prompts are nobody's
+        options = AttachOptions(server=SERVER, log=self._log, interval_s=0.5, chains=chains)
         stored, sink = Stored(lambda: connect(self._ground.dsn)), self._ground.pipeline.sink
         with Attachment(self._detection, options, sink, stored, hasher=self._ground.hasher):
             with Load(self._serving.url, self._log, self._console) as load:
