@@ -111,9 +111,14 @@ def gaps(spans: Sequence[Sequence[Span]], reference: Words) -> list[Gap]:
 
 def value(gap: Gap, spans: Sequence[Span], text: Words) -> str:
     """What a text has in a gap of the reference."""
+    return text.between(*place(gap, spans, text))
+
+
+def place(gap: Gap, spans: Sequence[Span], text: Words) -> tuple[int, int]:
+    """Which words of a text stand in a gap of the reference: first to last - 1."""
     begin = gap.first + _shift(spans, gap.first)
     end = gap.last + _shift(spans, gap.last, through=True)
-    return text.between(max(0, begin), min(len(text), end))
+    return max(0, begin), min(len(text), end)
 
 
 def _shift(spans: Sequence[Span], at: int, *, through: bool = False) -> int:

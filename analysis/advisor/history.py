@@ -19,6 +19,7 @@ from analysis.advisor.words import normal, squeezed, words
 from cachemodel.prompts.model import Kind, Part, Prompt
 
 MIN_CHARACTERS = 16  # of a message by which a conversation is known again
+_ANSWERING = ("assistant", "model", "tool", "function")
 _THOUGHT = re.compile(r"\s*<(think|thinking|reasoning|thought)\b[^>]*>.*?</\1>\s*", re.DOTALL | re.IGNORECASE)
 
 Key = tuple[str, str, str]
@@ -50,7 +51,8 @@ class Thread:
 
 
 def threads(requests: Sequence[tuple[int, Prompt]]) -> dict[int, Thread]:
-    """The request before each in the same conversation: the latest one that has most of its messages."""
+    """The request before each in the same conversation: the latest one that has most of its messages. What stands
+    between two others and is no answer tells nothing: many conversations may have it, such as instructions."""
     last_with: dict[Key, int] = {}
     last_of: dict[str, int] = {}
     told: dict[int, Thread] = {}
@@ -60,10 +62,18 @@ def threads(requests: Sequence[tuple[int, Prompt]]) -> dict[int, Thread]:
         most = max(votes.values(), default=0)
         found = max((at for at, count in votes.items() if count == most), default=None)
         told[index] = Thread(found if found is not None else last_of.get(prompt.session), found is not None)
-        last_with.update((one, index) for one in keys if len(one[2]) >= MIN_CHARACTERS)
+        last_with.update((one, index) for one in _telling(keys) if len(one[2]) >= MIN_CHARACTERS)
         if prompt.session:
             last_of[prompt.session] = index
     return told
+
+
+def _telling(keys: Sequence[Key]) -> Iterator[Key]:
+    """The first and the last message, and what was answered in between."""
+    for at, one in enumerate(keys):
+        role, kind, _ = one
+        if at in (0, len(keys) - 1) or role in _ANSWERING or kind in (Kind.CALL, Kind.RESULT):
+            yield one
 
 
 def key(part: Part) -> Key:
@@ -72,9 +82,11 @@ def key(part: Part) -> Key:
 
 
 def changes(index: int, prompt: Prompt, earlier_index: int, earlier: Prompt) -> Iterator[Change]:
-    """What differs before the end of what both have."""
+    """What differs before the end of what both have. The last message is no history but what is asked now: it may be
+    another one behind the same beginning, such as examples that all requests have or a question that is put anew."""
     ours, theirs = conversation(prompt), conversation(earlier)
     first = len(prompt.parts) - len(ours)
+    history = sum(part.message != ours[-1].message for part in ours)
     stretches = _stretches([key(part) for part in theirs], [key(part) for part in ours])
     if not any(one.same for one in stretches) and not _same_turns(ours, theirs):
         return
@@ -83,7 +95,7 @@ def changes(index: int, prompt: Prompt, earlier_index: int, earlier: Prompt) -> 
             continue
         rest = [part for same in stretches[number + 1 :] if same.same for part in ours[same.begin : same.end]]
         behind = sum(len(part.text) for part in rest)
-        gone, come = theirs[one.first : one.last], ours[one.begin : one.end]
+        gone, come = theirs[one.first : one.last], ours[one.begin : min(one.end, history)]
         for why, part, offset, before, now, more in _told(gone, come, behind, one.first == 0, bool(rest)):
             yield Change(index, earlier_index, why, first + one.begin + part, offset, before, now, more)
 

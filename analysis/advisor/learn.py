@@ -95,7 +95,7 @@ def _tool_slots(
         _, costliest = max(told, key=lambda one: one[1].lost)
         names = ", ".join(dict.fromkeys(name for name, _ in told))
         yield replace(costliest, detail=f"in {names}: {costliest.detail}".rstrip(": "))
-    for slot in list_slots(requests, {index: thread.earlier for index, thread in followed.items()}):
+    for slot in list_slots(requests, {at: told.earlier for at, told in followed.items() if told.surely}):
         own = tools(prompts[slot.example])
         at = next((i for i, part in enumerate(own) if tool_name(part.text) == slot.after), len(own) - 1)
         yield _slot(slot, cluster, prompts, again, max(0, at))

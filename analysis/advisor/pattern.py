@@ -11,7 +11,10 @@ from analysis.advisor.align import Gap
 from analysis.advisor.words import SENTENCE_END, Words
 
 ALIKE = 0.95  # share of the values of one shape, for the shape to stand for all
+MOST_LISTED = 2000  # characters of values that are listed in a pattern
 _DATED = re.compile(r"(?:[^\W\d_]+\.?,\s*)?\d+(?:(?:\.? | de | of |/|-)[^\W\d_]+\.?,?(?= \d))?")
+_LABEL = re.compile(r"(?:[^\W\d_]+\W+)*")
+FEWEST = 3  # values that begin alike, for that to be what they are called
 _RUN = re.compile(r"[^\W\d_]+|\d+|\s+|.", re.DOTALL)
 
 
@@ -23,11 +26,19 @@ class Sentence(NamedTuple):
 
 
 def sentence(
-    reference: Words, gap: Gap, gaps: Sequence[Gap], values: Sequence[str], *, dated: bool = False
+    reference: Words,
+    gap: Gap,
+    gaps: Sequence[Gap],
+    values: Sequence[str],
+    *,
+    dated: bool = False,
+    listed: bool = False,
 ) -> Sentence:
     """The sentence or line of a gap. gaps: all of the text, whose contents are left open. values: of this one, by which
-    its shape is known. dated: it tells the time, so that the numbers and names beside it are of the day of the log."""
+    its shape is known. dated: it tells the time, so that the numbers and names beside it are of the day of the log.
+    listed: somebody wrote the values one by one, and nothing else stands there."""
     fixed = _dated if dated else _fixed
+    own = _listed(values) if listed and sum(map(len, set(values))) <= MOST_LISTED else _shape(values)
     begin, end = _bounds(reference, gap)
     told, at, held = [], begin, 0
     for other in sorted({(g.first, g.last) for g in gaps}):
@@ -35,7 +46,7 @@ def sentence(
         if last < begin or first > end or first < at:
             continue
         told.append(fixed(reference.text[at:first]))
-        told.append(_shape(values) if other == (gap.first, gap.last) else r"[^\n]*?")
+        told.append(own if other == (gap.first, gap.last) else r"[^\n]*?")
         at, held = last, held + 1
     told.append(fixed(reference.text[at:end]))
     pattern = "".join(told)
@@ -80,6 +91,11 @@ def _dated(text: str) -> str:
     return "".join((*told, _fixed(text[at:])))
 
 
+def _listed(values: Sequence[str]) -> str:
+    """One of them: the longer ones first, of which others may be the beginning."""
+    return f"(?:{'|'.join(_fixed(value) for value in sorted(set(values), key=lambda one: (-len(one), one)))})"
+
+
 def _shape(values: Sequence[str]) -> str:
     """Of values that nearly all have one shape: runs that are the same in all as they are, others as runs of letters or
     digits. Anything else is left open."""
@@ -87,12 +103,24 @@ def _shape(values: Sequence[str]) -> str:
     runs = Counter(tuple(map(_kind, _RUN.findall(value))) for value in told)
     (shape, often), *_ = runs.most_common(1) or [((), 0)]
     if not told or often < ALIKE * len(told):
+        if called := label(told).rstrip():
+            return _fixed(called) + r"[^\n]+?"
         return r"[^\n]+?" if told and len(told) == len(values) else r"[^\n]*?"
     alike = [found for value in told if tuple(map(_kind, found := _RUN.findall(value))) == shape]
     return "".join(
         re.escape(column[0]) if len(set(column)) == 1 and not column[0][0].isdigit() else kind
         for kind, column in zip(shape, zip(*alike, strict=True), strict=True)
     )
+
+
+def label(values: Sequence[str]) -> str:
+    """The words that all of several values begin with: what they are called."""
+    if len(values) < FEWEST:
+        return ""
+    first, last = min(values), max(values)  # what these begin with, all between them do
+    same = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    found = _LABEL.match(first[:same])
+    return found[0] if found else ""
 
 
 def _kind(run: str) -> str:

@@ -55,8 +55,10 @@ def retokenised_slots(
 
 
 def _sent_back(earlier: Prompt, later: Prompt) -> int | None:
-    """The part of the later prompt that is the reply to the earlier one, in the words in which that was given. KV events
-    tell a reply up to its last block only, and that may end within a character."""
+    """The part of the later prompt that is the reply to the earlier one, in the words in which that was given.
+
+    KV events tell a reply up to its last block only, and that may end within a character.
+    """
     at = len(earlier.parts)
     if not earlier.reply or not earlier.response or len(later.parts) <= at:
         return None

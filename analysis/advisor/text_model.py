@@ -33,7 +33,7 @@ class TextSlot:
     requests that have something else than most. fixed_behind: characters of the reference behind it, slots left out.
     pattern: regular expression of the sentence or line that a value stands in; alone: whether it holds no other value.
     items: those out of order, in the order of the reference. whole: whether the slot is all of the text. stands_for:
-    how many requests each one that was compared stands for."""
+    how many requests each one that was compared stands for. anew: as in Slot."""
 
     cause: Cause
     offset: int
@@ -50,3 +50,4 @@ class TextSlot:
     whole: bool = False
     alone: bool = True
     stands_for: float = 1.0
+    anew: float | None = None

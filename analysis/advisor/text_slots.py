@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 
-from analysis.advisor.align import Gap, Span, differences, gaps, value
-from analysis.advisor.behaviour import Seen, behaviour, cause
+from analysis.advisor.align import Gap, Span, differences, gaps, place, value
+from analysis.advisor.behaviour import FEW, Seen, behaviour, cause
 from analysis.advisor.canonical import json_in_order, reordered
 from analysis.advisor.cause import Cause
 from analysis.advisor.looked_up import drawn, mostly_drawn
-from analysis.advisor.pattern import sentence
+from analysis.advisor.pattern import ALIKE, Sentence, label, sentence
+from analysis.advisor.rules import search
 from analysis.advisor.text_forms import CONTEXT, blanks_and_unicode, in_several_orders, item_order, json_order
 from analysis.advisor.text_model import Sample, TextSlot
 from analysis.advisor.words import Words, words
@@ -22,6 +24,11 @@ MOSTLY = 0.6  # of what texts say is looked up where less of it lasts
 FREE = 0.7  # share of a text that differs, beyond which it is nobody's template
 WINDOW = 80  # characters that a text has lost at its beginning, and another has not
 FEWEST = 3  # values that begin alike, to be a kind of their own
+_WRITTEN = (
+    Cause.VARIANT,
+    Cause.MEASUREMENT,
+    Cause.NONCE,
+)  # what values of a text that was replaced look like
 NEAR = 24  # characters between two values of one cause that are one
 
 
@@ -36,7 +43,29 @@ def text_slots(samples: Sequence[Sample], *, whole: bool = False) -> list[TextSl
         return []
     chosen = _spread(samples)
     stands_for = len(samples) / len(chosen)
-    return [replace(slot, stands_for=stands_for) for slot in _slots(samples, chosen, texts, whole)]
+    return [
+        replace(slot, stands_for=stands_for, anew=_anew(slot, len(samples)))
+        for slot in _slots(samples, chosen, texts, whole)
+        if not _deployed(slot)
+    ]
+
+
+def _deployed(slot: TextSlot) -> bool:
+    """Whether each of a few values gave way to the next one for good, as those of a text do that is written anew."""
+    distinct = len({one.value for one in slot.seen})
+    if slot.cause not in _WRITTEN or distinct > min(FEW, len(slot.seen) / 4):
+        return False
+    return distinct == 1 + sum(a.value != b.value for a, b in pairwise(slot.seen))
+
+
+def _anew(slot: TextSlot, requests: int) -> float | None:
+    """In how many requests a value stands that none before them had: those among the ones that were compared, and of
+    the others as large a part as has a value alone here (Good and Turing's estimate of what was not seen yet)."""
+    if slot.behaviour is None:
+        return None
+    counts = Counter(one.value for one in slot.seen)
+    alone = sum(count == 1 for count in counts.values())
+    return len(counts) - 1 + alone / len(slot.seen) * (requests - len(slot.seen))
 
 
 def _slots(
@@ -125,7 +154,7 @@ def _values(compared: _Compared, example: int) -> Iterator[TextSlot]:
             merged.append((gap, own))
     for gap, _ in merged:
         for seen in _kinds(_seen(compared, gap)):
-            yield _slot(compared.reference, gap, _cause(seen), example, seen, compared.gaps)
+            yield _slot(compared, gap, _cause(seen), example, seen)
 
 
 def _kinds(seen: tuple[Seen, ...]) -> list[tuple[Seen, ...]]:
@@ -156,7 +185,15 @@ def _cause(seen: Sequence[Seen]) -> Cause:
     values = sorted({one.value for one in seen}, key=len)
     if len(values[-1]) > WINDOW and all(values[-1].endswith(value) for value in values):
         return Cause.SLIDING_WINDOW
+    if not usual:
+        others = _without_label(others)
     return cause(others, behaviour(others))
+
+
+def _without_label(seen: Sequence[Seen]) -> list[Seen]:
+    """Values that stand in a sentence which others do not have, without the words that they all begin with."""
+    cut = len(label([one.value for one in seen]))
+    return [replace(one, value=one.value[cut:] or one.value) for one in seen]
 
 
 def _near(reference: Words, first: Gap, second: Gap) -> bool:
@@ -179,17 +216,21 @@ def _seen(compared: _Compared, gap: Gap) -> tuple[Seen, ...]:
     )
 
 
-def _slot(
-    reference: Words,
-    gap: Gap,
-    why: Cause,
-    example: int,
-    seen: tuple[Seen, ...],
-    others: Sequence[Gap],
-) -> TextSlot:
+def _slot(compared: _Compared, gap: Gap, why: Cause, example: int, seen: tuple[Seen, ...]) -> TextSlot:
+    reference, others = compared.reference, compared.gaps
     behind = len(reference.text) - _end(reference, gap.last)
     behind -= sum(len(reference.between(o.first, o.last)) for o in others if o.first >= gap.last)
-    told = sentence(reference, gap, [*others, gap], [one.value for one in seen], dated=why is Cause.CLOCK)
+    apart = [
+        o for o in others if o.first < gap.first or o.last > gap.last
+    ]  # it may be several of them in one
+    told = sentence(
+        reference,
+        gap,
+        [*apart, gap],
+        [one.value for one in seen],
+        dated=why is Cause.CLOCK,
+        listed=why is Cause.VARIANT,
+    )
     usual = Counter(one.value for one in seen).most_common(1)[0][0]
     unusual = frozenset(one.request for one in seen if one.value != usual)
     return TextSlot(
@@ -202,6 +243,21 @@ def _slot(
         behaviour=behaviour(seen),
         differing=unusual,
         fixed_behind=max(0, behind),
-        pattern=told.pattern,
+        pattern=told.pattern if _finds(told, gap, compared, seen) else "",
         alone=told.alone,
     )
+
+
+def _finds(told: Sentence, gap: Gap, compared: _Compared, seen: Sequence[Seen]) -> bool:
+    """Whether the pattern finds all that stands in the gap, and nothing in its stead: what says too little of the
+    sentence finds any, and of several lines one."""
+    right = 0
+    for (_, text, spans), one in zip(compared.found, seen, strict=True):
+        match = search(told.pattern, text.text)
+        if match and match[0].strip():
+            first, last = place(gap, spans, text)
+            at = _begin(text, first)
+            right += match.start() <= at and max(at, _end(text, last)) <= match.end()
+        else:
+            right += not one.value
+    return right >= ALIKE * len(seen)

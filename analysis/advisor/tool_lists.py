@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -41,13 +40,15 @@ def tool_samples(requests: Sequence[tuple[int, Prompt]]) -> dict[str, list[Sampl
     return told
 
 
-def list_slots(requests: Sequence[tuple[int, Prompt]]) -> Iterator[TextSlot]:
-    """Slots of the list as a whole."""
+def list_slots(
+    requests: Sequence[tuple[int, Prompt]], earlier: Mapping[int, int | None]
+) -> Iterator[TextSlot]:
+    """Slots of the list as a whole. earlier: the request before each in its conversation."""
     lists = [(index, tuple(tool_name(part.text) for part in tools(prompt))) for index, prompt in requests]
     if len({names for _, names in lists}) < 2:
         return
     yield from _order(lists)
-    yield from _set(lists)
+    yield from _set(lists, earlier)
 
 
 def _order(lists: Sequence[tuple[int, tuple[str, ...]]]) -> Iterator[TextSlot]:
@@ -69,18 +70,31 @@ def _order(lists: Sequence[tuple[int, tuple[str, ...]]]) -> Iterator[TextSlot]:
     yield _slot(Cause.TOOL_ORDER, lists, moved, usual, first, f"{len(usual)} tools in {orders} orders")
 
 
-def _set(lists: Sequence[tuple[int, tuple[str, ...]]]) -> Iterator[TextSlot]:
-    """Other tools than the request before had."""
-    sets = [frozenset(names) for _, names in lists]
-    if len(set(sets)) < 2:
+def _set(
+    lists: Sequence[tuple[int, tuple[str, ...]]], earlier: Mapping[int, int | None]
+) -> Iterator[TextSlot]:
+    """Tools that nobody had before, or not the request before in the conversation. Senders that have tools of their own
+    each and keep them find them again."""
+    sets = {index: frozenset(names) for index, names in lists}
+    if len(set(sets.values())) < 2:
         return
-    changed = {
-        index: names
-        for (index, names), own, before in zip(lists[1:], sets[1:], sets, strict=False)
-        if own != before
-    }
+    known: set[frozenset[str]] = set()
+    changed, pairs, last = (
+        dict[int, tuple[str, ...]](),
+        list[tuple[frozenset[str], frozenset[str]]](),
+        lists[0][0],
+    )
+    for index, names in lists:
+        before, own = earlier.get(index), sets[index]
+        if before is not None and sets[before] != own:
+            pairs.append((sets[before], own))
+            changed[index] = names
+        elif known and own not in known:
+            pairs.append((sets[last], own))
+            changed[index] = names
+        known.add(own)
+        last = index
     usual = Counter(names for _, names in lists).most_common(1)[0][0]
-    pairs = [(a, b) for a, b in pairwise(sets) if a != b]
     growing = all(a < b for a, b in pairs)
     added = list(dict.fromkeys(name for a, b in pairs for name in sorted(b - a)))
     what = "grows" if growing else "changes"

@@ -14,7 +14,7 @@ from cachemodel.prompts.model import Kind, Prompt
 
 MIN_CHARACTERS = 200
 FEWEST = 3  # requests that have it
-OFTEN = 0.1  # of all requests
+OFTEN = 0.03  # of all requests: of one service among many
 APART = 0.5  # of those that have it do so behind something else
 _PICTURES = (Kind.IMAGE, Kind.AUDIO, Kind.FILE)
 

@@ -9,8 +9,16 @@ from typing import Any
 
 
 def to_json(report: Any) -> str:
-    """Indented JSON of a dataclass; a number that cannot be is null, never NaN."""
-    return json.dumps(as_data(report), indent=2, ensure_ascii=False, allow_nan=False)
+    """Indented JSON of a dataclass; a number that cannot be is null, never NaN. Characters that would steer a terminal
+    are written as their escapes: the same to whoever reads it as JSON."""
+    text = json.dumps(as_data(report), indent=2, ensure_ascii=False, allow_nan=False)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 1 << 16 else json.dumps(char)[1:-1]
 
 
 def as_data(report: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Milliseconds of a rewrite beside what a server really does with the same requests, more of them found in its cache."""
+"""Milliseconds of a rewrite beside what a server really does with the same requests, more of it in its cache."""
 
 from __future__ import annotations
 
