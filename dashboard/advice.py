@@ -83,7 +83,9 @@ def work_out(selection: str, cache: str) -> Advised:
         if not stored.prompts:
             return Advised(stored, 0, None, None, (), now)
         rule, name = cache_of(stored, cache)
-        advice = advise(stored.prompts, tokens, rule, cache_name=name, tokens_by=tokens.name)
+        advice = advise(
+            stored.prompts, tokens, rule, cache_name=name, tokens_by=tokens.name, ends=tokens.ends
+        )
         try:
             prices, no_price = priced(client, advice), ""
         except UserError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from clickhouse_connect.driver.client import Client
 from numpy.typing import NDArray
+
+from cachemodel.prompts.model import Part
 
 Opener = Callable[[], AbstractContextManager[Client]]
 """A client that can look and not touch. It raises UserError where there is none, and on what ClickHouse complains of
@@ -24,6 +26,9 @@ class Tokens(Protocol):
 
     def __call__(self, body: Mapping[str, Any]) -> NDArray[np.uint32]:
         """Of one request; none where it has none, which is counted."""
+
+    def ends(self, body: Mapping[str, Any], parts: Sequence[Part]) -> Sequence[int]:
+        """Tokens of a request before the end of each of its parts."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from cachemodel.errors import UserError
 from cachemodel.prompts.kv_vocabulary import Vocabulary
-from cachemodel.prompts.model import Kind, Prompt
+from cachemodel.prompts.model import Kind, Part, Prompt
 from collector.chains.approximate import Approximation
 from collector.chains.prompt import Prompt as Rendered
 from collector.chains.prompt import read_body
 from collector.chains.settings import APPROXIMATE
-from collector.chains.tokens import Tokenizer, Untokenizable
+from collector.chains.tokens import Tokenized, Tokenizer, Untokenizable
 
 if TYPE_CHECKING:
     from hitmap.kv_prompts import TokenTexts
@@ -86,17 +86,30 @@ class BodyTokens:
             return None
         return self._of_rendered(rendered, prompt, path, offset)
 
+    def ends(self, body: Mapping[str, Any], parts: Sequence[Part]) -> list[int]:
+        """Tokens of the prompt before the end of each part; of one that its rendering does not have as it is, such as a
+        tool, before that of the next one's beginning."""
+        rendered = read_body(body)
+        if isinstance(rendered, str) or rendered.tokens is not None:
+            return [0] * len(parts)
+        try:
+            told = self._tokenizer.tokens(rendered, with_text=True)
+        except Untokenizable:
+            return [0] * len(parts)
+        ends, following = list[int](), len(told.text)
+        for part, at in reversed(list(zip(parts, _places(told, parts), strict=True))):
+            ends.append(bisect_right(told.ends, following if at is None else at + len(part.text)))
+            following = following if at is None else at
+        return ends[::-1]
+
     def _of_rendered(self, rendered: Rendered, prompt: Prompt, path: str, offset: int) -> int | None:
         try:
             told = self._tokenizer.tokens(rendered, with_text=True)
         except Untokenizable:
             return None
-        begin = 0
-        for part in prompt.parts:
-            at = told.text.find(part.text, begin) if part.kind is not Kind.TOOL else -1
+        for part, at in zip(prompt.parts, _places(told, prompt.parts), strict=True):
             if part.path == path:
-                return bisect_right(told.ends, at + offset) if at >= 0 else None
-            begin = at + len(part.text) if at >= 0 else begin
+                return None if at is None else bisect_right(told.ends, at + offset)
         return None
 
     @cached_property
@@ -113,6 +126,15 @@ class BodyTokens:
     def _none(self, why: str) -> NDArray[np.uint32]:
         self.untold[why] = self.untold.get(why, 0) + 1
         return np.zeros(0, np.uint32)
+
+
+def _places(told: Tokenized, parts: Sequence[Part]) -> Iterator[int | None]:
+    """The character at which each part begins in a rendered prompt, looked for in order; None where it is not there."""
+    begin = 0
+    for part in parts:
+        at = told.text.find(part.text, begin) if part.kind is not Kind.TOOL else -1
+        begin = at + len(part.text) if at >= 0 else begin
+        yield at if at >= 0 else None
 
 
 def body_tokens(wanted: str) -> BodyTokens:

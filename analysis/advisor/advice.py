@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -13,11 +13,13 @@ from analysis.advisor.beside import Beside, beside
 from analysis.advisor.cause import REMEDIES, Remedy
 from analysis.advisor.gains import Body, Change, Gain, Replayed, Tokenize, Total, gains
 from analysis.advisor.learn import learn
+from analysis.advisor.marked import Ends
 from analysis.advisor.model import Slot
 from analysis.advisor.remedy import rules_of
 from analysis.advisor.rendered import template_slots
 from analysis.advisor.retokenised import retokenised_slots
 from analysis.advisor.rules import Rule, apply
+from analysis.prefix_replay.rules import ProviderRule
 from analysis.prefix_replay.rules import Rule as CacheRule
 from cachemodel.prompts.model import Prompt
 
@@ -80,15 +82,16 @@ def advise(
     *,
     cache_name: str,
     tokens_by: str,
+    ends: Ends | None = None,
     min_share: float = MIN_SHARE,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Advice:
-    """Learn from all prompts, which are in order of time, and price by the last of them."""
+    """Learn from all prompts, which are in order of time, and replay the last of them. ends: as Replayed takes it."""
     progress("comparing prompts")
     slots = learn(prompts)
     progress("replaying")
     recent = prompts[-MOST_REPLAYED:]
-    replayed = Replayed(recent, tokenize, cache)
+    replayed = Replayed(recent, tokenize, cache, ends)
     computed = max(1, replayed.as_sent.computed)
     per_character = replayed.as_sent.prompt / max(1, sum(len(part.text) for p in recent for part in p.parts))
     slots += template_slots(recent, replayed.tokens, per_character)
@@ -126,7 +129,17 @@ def advise(
         cache=cache_name,
         tokens_by=tokens_by,
         counted=_counted(recent),
+        notes=tuple(_too_short(replayed)),
     )
+
+
+def _too_short(replayed: Replayed) -> Iterator[str]:
+    """What a cache with a minimum never keeps, whatever stands in it."""
+    rule, n = replayed.rule, len(replayed.tokens)
+    if isinstance(rule, ProviderRule) and (short := sum(len(one) < rule.minimum for one in replayed.tokens)):
+        yield (
+            f"{short:,} of {n:,} prompts are shorter than the {rule.minimum:,} tokens that this cache keeps at least."
+        )
 
 
 def _in_order(prompts: Sequence[Prompt], slots: Sequence[Slot]) -> list[Slot]:

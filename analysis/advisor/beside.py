@@ -49,6 +49,7 @@ Told = tuple[Cause, int, int, str]
 def _found(prompts: Sequence[Prompt], replayed: Replayed) -> Iterator[Told]:
     computed = replayed.as_sent.computed
     yield from _isolated(prompts, replayed)
+    yield from _unmarked(prompts, replayed)
     if off := [prompt.reads_off for prompt in prompts if prompt.reads_off]:
         yield Cause.READS_OFF, len(off), computed - replayed.read().computed, ", ".join(sorted(set(off)))
     if given := sum(any(part.kind is Kind.EMBEDS for part in prompt.parts) for prompt in prompts):
@@ -74,6 +75,15 @@ def _isolated(prompts: Sequence[Prompt], replayed: Replayed) -> Iterator[Told]:
     if (models := len({model for _, model in replayed.caches})) > 1:
         detail = f"{models} models, or adapters that go by the name of one, have blocks of their own"
         yield Cause.ISOLATION, len(prompts), shared - replayed.of_one_model().computed, detail
+
+
+def _unmarked(prompts: Sequence[Prompt], replayed: Replayed) -> Iterator[Told]:
+    """Requests that ask for no entry of a cache that keeps nothing by itself."""
+    without = sum(not prompt.marks for prompt in prompts)
+    if without and (marked := replayed.marked()):
+        tokens = replayed.as_sent.computed - marked.computed
+        detail = "what breakpoints behind the system prompt and at the end of each request would serve"
+        yield Cause.UNMARKED, without, tokens, detail
 
 
 def _counted(prompts: Sequence[Prompt]) -> NDArray[np.float64]:

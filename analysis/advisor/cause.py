@@ -48,6 +48,7 @@ class Cause(StrEnum):
     EMBEDS = "given as embeddings"
     NOT_TEXT = "images, audio or files not served"
     MARKERS = "rolling cache markers"
+    UNMARKED = "no cache breakpoints"
     SLOTS = "too few slots"
     BOUNDARY = "just short of a boundary"
 
@@ -138,6 +139,11 @@ REMEDIES: dict[Cause, Remedy] = {
         Safety.NONE,
         "leave markers where they were, and add new ones",
         "this server renders them into the prompt",
+    ),
+    Cause.UNMARKED: Remedy(
+        Safety.NONE,
+        "set cache_control on the last block of the system prompt, and on the last message",
+        "this cache keeps only what somebody asks it to keep",
     ),
     Cause.SLOTS: Remedy(
         Safety.NONE, "give the server more slots", "prompts that take turns push each other out"

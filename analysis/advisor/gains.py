@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.advisor.marked import Ends, Marked, marked, needs_marks
 from analysis.advisor.rules import Rule, apply
 from analysis.prefix_replay.model import Requests
 from analysis.prefix_replay.replay import replay
@@ -85,13 +86,16 @@ class Gain:
 class Replayed:
     """Requests through one cache, as they were sent and as rules would have written them.
 
-    rule: of the cache. tokens: of each request; caches: its server and the model it was asked for, which have blocks of
-    their own. sent: what became of the requests.
+    rule: of the cache; ends: where blocks of a request end, for rules that need breakpoints. tokens: of each request;
+    caches: its server and the model it was asked for, which have blocks of their own. sent: what became of them.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], tokenize: Tokenize, rule: CacheRule) -> None:
+    def __init__(
+        self, prompts: Sequence[Prompt], tokenize: Tokenize, rule: CacheRule, ends: Ends | None = None
+    ) -> None:
         self._bodies = [prompt.body or {} for prompt in prompts]
         self._tokenize, self.rule = tokenize, rule
+        self._ends = ends if needs_marks(rule) else None
         self.tokens = [tokenize(body) for body in self._bodies]
         self.caches = [(prompt.server, _model(prompt)) for prompt in prompts]
         salts = [prompt.isolation for prompt in prompts]
@@ -99,7 +103,7 @@ class Replayed:
         self._reads_off = np.array([bool(prompt.reads_off) for prompt in prompts], dtype=np.bool_)
         times = np.array([np.nan if prompt.time is None else prompt.time for prompt in prompts])
         self._times = None if np.isnan(times).any() else times
-        self.sent = self._outcome(self.tokens, rule)
+        self.sent = self._outcome(self.tokens, self._bodies)
 
     @property
     def served(self) -> Counts:
@@ -113,11 +117,12 @@ class Replayed:
 
     def rewritten(self, rules: Sequence[Rule]) -> Outcome:
         """With these rules in front of the server."""
-        told = []
-        for body, before in zip(self._bodies, self.tokens, strict=True):
-            after = apply(rules, body)
-            told.append(before if after is body else self._tokenize(after))
-        return self._outcome(told, self.rule)
+        bodies = [apply(rules, body) for body in self._bodies]
+        told = [
+            before if after is body else self._tokenize(after)
+            for body, after, before in zip(self._bodies, bodies, self.tokens, strict=True)
+        ]
+        return self._outcome(told, bodies)
 
     def shared(self) -> Total:
         """Without salts and adapters that keep requests apart."""
@@ -133,12 +138,29 @@ class Replayed:
 
     def by(self, rule: CacheRule) -> Total:
         """By the rule of another cache."""
-        return self._outcome(self.tokens, rule).total
+        return self._outcome(self.tokens, self._bodies, rule).total
+
+    def marked(self) -> Total | None:
+        """With breakpoints where they are advised; None where the rule needs none."""
+        if self._ends is None:
+            return None
+        lengths = [len(one) for one in self.tokens]
+        own = marked(self._bodies, self._ends)
+        return self._outcome(self.tokens, self._bodies, marks=own.as_advised(lengths)).total
 
     def _again(self, **columns: NDArray[Any]) -> Total:
-        return self._outcome(self.tokens, self.rule, **columns).total
+        return self._outcome(self.tokens, self._bodies, None, None, **columns).total
 
-    def _outcome(self, tokens: Sequence[Tokens], rule: CacheRule, **columns: NDArray[Any]) -> Outcome:
+    def _outcome(
+        self,
+        tokens: Sequence[Tokens],
+        bodies: Sequence[Body],
+        rule: CacheRule | None = None,
+        marks: Marked | None = None,
+        **columns: NDArray[Any],
+    ) -> Outcome:
+        if marks is None and self._ends is not None:
+            marks = marked(bodies, self._ends)
         offsets = np.zeros(len(tokens) + 1, np.int64)
         np.cumsum([len(one) for one in tokens], out=offsets[1:])
         requests = Requests(
@@ -147,8 +169,10 @@ class Replayed:
             isolation=columns.get("isolation", self._isolation),
             sent=self._times,
             reads_off=columns.get("reads_off", self._reads_off),
+            breakpoints=marks.breakpoints if marks else None,
+            parts=marks.parts if marks else None,
         )
-        return Outcome(np.diff(offsets), replay(requests, rule).served)
+        return Outcome(np.diff(offsets), replay(requests, rule or self.rule).served)
 
 
 def gains(replayed: Replayed, rules: Sequence[Sequence[Rule]]) -> list[Gain | None]:

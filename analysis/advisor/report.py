@@ -202,7 +202,7 @@ def _notes(advice: Advice) -> list[str]:
             f"By the usage of responses {_percent(counted.served, counted.prompt)} of {counted.prompt:,} tokens came"
             f" from the cache; the replay says {_percent(advice.as_sent.served, advice.as_sent.prompt)}."
         )
-    return told
+    return [*told, *advice.notes]
 
 
 def _percent(part: int, whole: int) -> str:

@@ -275,6 +275,7 @@ def _advise(
             rule,
             cache_name=name,
             tokens_by=read.tokens_by or tokens.name,
+            ends=tokens.ends,
             min_share=min_share,
             progress=status.update,
         )
