@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from analysis.prefix_replay.compiled import compiled
 from analysis.prefix_replay.identity import kept
-from analysis.prefix_replay.model import Requests, Served
+from analysis.prefix_replay.model import Ints, Requests, Served
 from analysis.prefix_replay.rules import SlotRule
 from analysis.prefix_replay.timeline import times
 
@@ -34,13 +33,43 @@ class _Slot:
     released: int = -1  # the row that it worked on last: of two that were released together, who began first
 
 
+class _Aside:
+    """Prompts that were put aside, the oldest first. rows: where each begins, its length and its isolation, (n, 3)."""
+
+    def __init__(self, tokens: Any) -> None:
+        self._tokens, self.rows = tokens, np.zeros((0, 3), np.int64)
+
+    def common(self, one: _Kept) -> Ints:
+        """(n,) How many tokens each begins with that a sequence begins with, too."""
+        found: Ints = _common_with(self._tokens, self.rows, one.begin, one.length, one.isolation)
+        return found
+
+    def taken(self, at: int) -> _Kept:
+        """One of them, which is no longer among them."""
+        one = _Kept(*self.rows[at].tolist())
+        self.rows = np.delete(self.rows, at, axis=0)
+        return one
+
+    def put(self, one: _Kept, limit: int | None) -> None:
+        """Unless something longer has all of it; what it has all of goes. The oldest make room, one stays at least."""
+        common = self.common(one)
+        if (common == one.length).any():
+            return
+        kept = self.rows[common < self.rows[:, 1]]
+        self.rows = np.append(kept, np.array([[one.begin, one.length, one.isolation]]), axis=0)
+        if limit is not None:
+            left = self.rows[:, 1].sum() - np.cumsum(self.rows[:, 1])  # behind each, in tokens
+            gone = int((left + self.rows[:, 1] > limit).sum())
+            self.rows = self.rows[min(gone, len(self.rows) - 1) :]
+
+
 class Slots:
     """The server. Positions in `tokens`, one after the other the sequences of all requests."""
 
     def __init__(self, rule: SlotRule, tokens: Any) -> None:
         self._rule, self._tokens = rule, tokens
         self._slots = [_Slot(_Kept()) for _ in range(rule.slots)]
-        self._aside: deque[_Kept] = deque()
+        self._aside = _Aside(tokens)
 
     def idle_at(self) -> float:
         """When the first slot is free."""
@@ -85,31 +114,13 @@ class Slots:
 
     def _better(self, has: _Kept, same: int, prompt: _Kept) -> _Kept:
         """What is put aside and of more use, taken out; else what the slot has."""
-        best, keeps = has, same / has.length if has.length else -1.0
-        for one in self._aside:
-            common = self._common(one, prompt)
-            share = common / one.length
-            if share >= LOADED_FROM and share > keeps and common > same:
-                best, keeps, same = one, share, common
-        if best is not has:
-            self._aside.remove(best)
-        return best
+        keeps = same / has.length if has.length else -1.0
+        best = _of_more_use(self._aside.common(prompt), self._aside.rows[:, 1], same, keeps)
+        return has if best < 0 else self._aside.taken(best)
 
     def _put_aside(self, one: _Kept) -> None:
-        """Unless something longer has all of it; what it has all of goes. The oldest make room, one stays at least."""
-        limit = self._rule.host_tokens
-        if one.length == 0 or limit == 0:
-            return
-        common = [self._common(other, one) for other in self._aside]
-        if one.length in common:
-            return
-        self._aside = deque(
-            other for other, same in zip(self._aside, common, strict=True) if same < other.length
-        )
-        self._aside.append(_Kept(one.begin, one.length, one.isolation))
-        total = sum(other.length for other in self._aside)
-        while limit is not None and total > limit and len(self._aside) > 1:
-            total -= self._aside.popleft().length
+        if one.length and self._rule.host_tokens != 0:
+            self._aside.put(one, self._rule.host_tokens)
 
     def _common(self, a: _Kept, b: _Kept) -> int:
         if a.isolation != b.isolation:
@@ -121,7 +132,8 @@ def replay_slots(requests: Requests, rule: SlotRule) -> Served:
     """Under a SlotRule."""
     sequences = kept(requests)
     sent, _, done = (column.tolist() for column in times(requests))
-    lengths, isolation = requests.lengths.tolist(), requests.isolation
+    lengths = requests.lengths.tolist()
+    isolation = None if requests.isolation is None else requests.isolation.view(np.int64)
     server, now = Slots(rule, sequences.values), -np.inf
     served, held = np.zeros(requests.n, np.int64), np.zeros(requests.n, np.int64)
     for row in range(requests.n):
@@ -143,6 +155,26 @@ def _common(tokens: Any, a: int, b: int, most: int) -> int:
     while same < most and tokens[a + same] == tokens[b + same]:
         same += 1
     return same
+
+
+@compiled
+def _common_with(tokens: Any, rows: Any, begin: int, length: int, isolation: int) -> Any:
+    found = np.zeros(len(rows), np.int64)
+    for at in range(len(rows)):
+        if rows[at, 2] == isolation:
+            found[at] = _common(tokens, rows[at, 0], begin, min(rows[at, 1], length))
+    return found
+
+
+@compiled
+def _of_more_use(common: Any, length: Any, same: int, keeps: float) -> int:
+    """The last of them that has more of the prompt, and loses less of itself, than the best before it; -1 for none."""
+    best = -1
+    for at in range(len(common)):
+        share = common[at] / length[at]
+        if share >= LOADED_FROM and share > keeps and common[at] > same:
+            best, keeps, same = at, share, common[at]
+    return best
 
 
 @compiled
