@@ -76,17 +76,19 @@ def with_interval(of: Interval, unit: str) -> str:
     return f"{value} (95 %: {of.low:.1f} to {of.high:.1f})"
 
 
+def where(one: Told) -> str:
+    """The words around a slot, in quotes; empty where there are none that all have."""
+    before, after = (
+        f"\N{LEFT DOUBLE QUOTATION MARK}{words}\N{RIGHT DOUBLE QUOTATION MARK}" if words else ""
+        for words in (one.before, one.after)
+    )
+    if before and after:
+        return f"between {before} and {after}"
+    return f"after {before}" if before else f"before {after}" if after else ""
+
+
 def _sentences(one: Told) -> list[str]:
-    place = (
-        f"between \N{LEFT DOUBLE QUOTATION MARK}{one.before}\N{RIGHT DOUBLE QUOTATION MARK} and"
-        if one.before
-        else "before"
-    )
-    told = (
-        [f"{place} \N{LEFT DOUBLE QUOTATION MARK}{one.after}\N{RIGHT DOUBLE QUOTATION MARK}"]
-        if one.after
-        else []
-    )
+    told = [place] if (place := where(one)) else []
     told.append(one.evidence)
     if one.p95_ms and one.mean_ms and one.p95_share is not None:
         time = f"time to first token: P95 {with_interval(one.p95_ms, 'ms')} less, {one.p95_share:.0%} of it"

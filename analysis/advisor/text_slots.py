@@ -12,6 +12,7 @@ from analysis.advisor.align import Gap, Span, differences, gaps, place, value
 from analysis.advisor.behaviour import FEW, Seen, behaviour, cause
 from analysis.advisor.canonical import json_in_order, reordered
 from analysis.advisor.cause import Cause
+from analysis.advisor.lines import Found, by_line
 from analysis.advisor.looked_up import drawn, mostly_drawn
 from analysis.advisor.pattern import ALIKE, Sentence, label, sentence
 from analysis.advisor.rules import search
@@ -121,8 +122,8 @@ def _compared(samples: Sequence[Sample], reference: str) -> _Compared:
         own = words(json_in_order(reordered(text, reference), several))
         return own, tuple(differences(told, own))
 
-    found = [(sample, *beside(sample.text)) for sample in samples]
-    told_gaps = gaps([spans for _, _, spans in found], told)
+    found: list[Found] = [(sample, *beside(sample.text)) for sample in samples]
+    told_gaps, found = by_line(gaps([spans for _, _, spans in found], told), found, told, _cause)
     return _Compared(told, found, drawn(told_gaps, told, [own.text for _, own, _ in found]))
 
 
@@ -231,13 +232,15 @@ def _slot(compared: _Compared, gap: Gap, why: Cause, example: int, seen: tuple[S
         dated=why is Cause.CLOCK,
         listed=why is Cause.VARIANT,
     )
+    since = max((o.last for o in others if o.last <= gap.first), default=0)  # words that are the same in all
+    upto = min((o.first for o in others if o.first >= gap.last), default=len(reference))
     usual = Counter(one.value for one in seen).most_common(1)[0][0]
     unusual = frozenset(one.request for one in seen if one.value != usual)
     return TextSlot(
         cause=why,
         offset=_begin(reference, gap.first),
-        before=reference.between(max(0, gap.first - CONTEXT), gap.first),
-        after=reference.between(gap.last, min(len(reference), gap.last + CONTEXT)),
+        before=reference.between(max(since, gap.first - CONTEXT), gap.first),
+        after=reference.between(gap.last, min(upto, gap.last + CONTEXT)),
         example=example,
         seen=seen,
         behaviour=behaviour(seen),

@@ -8,7 +8,7 @@ import streamlit as st
 
 from analysis.advisor.report import Told
 from analysis.advisor.stored_verdicts import MAX_REASON, Decision, Verdict
-from analysis.advisor.text import with_interval
+from analysis.advisor.text import where, with_interval
 from analysis.interval import Interval
 from cachemodel.errors import UserError
 from cachemodel.printable import printable
@@ -94,10 +94,9 @@ def _most(told: Told) -> int:
 
 
 def _where(told: Told) -> None:
-    begin = f"between “{told.before}” and" if told.before else "before"
     lines = [f"**Where**: {plain(f'{told.path} ({told.role})')}"]
-    if told.after:
-        lines.append(plain(f"{begin} “{told.after}”"))
+    if place := where(told):
+        lines.append(plain(place))
     lines.append(f"**Seen**: {plain(told.evidence)}")
     st.markdown("  \n".join(lines))
 
