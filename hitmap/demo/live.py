@@ -113,7 +113,9 @@ class _Played:
     def _loaded(self) -> Iterator[Load]:
         """Watched meanwhile; in the end everything of it is in the store."""
         chains = ChainSettings(str(TOKENIZER), capture=Capture.FULL)  # these prompts are nobody's
-        options = AttachOptions(server=SERVER, log=self._log, interval_s=0.5, chains=chains)
+        options = AttachOptions(
+            server=SERVER, log=self._log, label_fields=("session_id",), interval_s=0.5, chains=chains
+        )
         stored, sink = Stored(lambda: connect(self._ground.dsn)), self._ground.pipeline.sink
         with Attachment(self._detection, options, sink, stored, hasher=self._ground.hasher):
             with Load(self._serving.url, self._log, self._console) as load:
