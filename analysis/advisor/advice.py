@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -190,20 +190,29 @@ def diff(before: Body, after: Body) -> str:
     return "\n".join([*told[:DIFF_LINES], "..."] if len(told) > DIFF_LINES else told)
 
 
-def _lines(body: Body) -> Iterable[str]:
-    """Tools one a line, then messages, their text line by line."""
+def _lines(body: Body) -> Iterator[str]:
+    """Tools one a line, then what stands before the conversation, then messages, their text line by line."""
     tools = body.get("tools")
     for tool in tools if isinstance(tools, list) else ():
         yield f"tool {json.dumps(tool, ensure_ascii=False)}"
-    messages = body.get("messages")
-    for message in messages if isinstance(messages, list) else ():
-        yield f"[{message.get('role')}]"
-        content = message.get("content")
-        yield from (
-            content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        ).splitlines()
-    if isinstance(text := body.get("prompt"), str):
-        yield from text.splitlines()
+    for name in ("system", "instructions"):  # Anthropic's, and OpenAI's Responses API
+        if told := body.get(name):
+            yield f"[{name}]"
+            yield from _said(told)
+    talk = body.get("messages", body.get("input"))
+    for message in talk if isinstance(talk, list) else ():
+        yield f"[{message.get('role')}]" if isinstance(message, dict) else "[]"
+        yield from _said(message.get("content") if isinstance(message, dict) else message)
+    for text in (talk, body.get("prompt")):
+        if isinstance(text, str):
+            yield from text.splitlines()
+
+
+def _said(content: object) -> Iterator[str]:
+    """Texts as they read, anything else as JSON."""
+    for block in content if isinstance(content, list) else [content]:
+        text = block.get("text") if isinstance(block, dict) else block
+        yield from (text if isinstance(text, str) else json.dumps(block, ensure_ascii=False)).splitlines()
 
 
 def _counted(prompts: Sequence[Prompt]) -> Total | None:

@@ -184,20 +184,28 @@ def _at_end(found: Sequence[str], body: Body) -> Body:
     lines = "\n".join(found)
     if isinstance(text := body.get("prompt"), str):
         return {**body, "prompt": f"{text.rstrip()}\n\n{lines}"}
+    name = _talk(body)
+    if isinstance(text := body.get(name), str):
+        return {**body, name: f"{text.rstrip()}\n\n{lines}"}
     messages = _messages(body)
     last = next((at for at in range(len(messages) - 1, -1, -1) if _role(messages[at]) == "user"), None)
     if last is None:
-        return {**body, "messages": [*messages, {"role": "user", "content": lines}]}
+        return {**body, name: [*messages, {"role": "user", "content": lines}]}
     content = messages[last].get("content") or ""
     told: object = f"{content}\n\n{lines}" if content else lines
     if isinstance(content, list):
-        told = [*content, {"type": "text", "text": lines}]
+        told = [*content, {"type": "text" if name == "messages" else "input_text", "text": lines}]
     messages[last] = {**messages[last], "content": told}
-    return {**body, "messages": messages}
+    return {**body, name: messages}
+
+
+def _talk(body: Body) -> str:
+    """Where the conversation is: under `messages`, in OpenAI's Responses API under `input`."""
+    return "input" if "input" in body and "messages" not in body else "messages"
 
 
 def _messages(body: Body) -> list[Any]:
-    messages = body.get("messages")
+    messages = body.get(_talk(body))
     return list(messages) if isinstance(messages, list) else []
 
 
@@ -207,7 +215,7 @@ def _move_message(rule: Rule, body: Body) -> Body:
     if len(own) <= rule.message or not isinstance(text := messages[own[rule.message]].get("content"), str):
         return body
     del messages[own[rule.message]]
-    return _at_end([text], {**body, "messages": messages})
+    return _at_end([text], {**body, _talk(body): messages})
 
 
 def _role(message: object) -> str:
@@ -226,8 +234,12 @@ def _texts(rule: Rule, change: Callable[[str], str], body: Body) -> Body:
         told["prompt"] = change(text)
     if rule.role == "system" and (own := body.get("system")):  # Anthropic's form
         told["system"] = _content(change, own)
-    if isinstance(messages := body.get("messages"), list):
-        told["messages"] = [_message(rule, change, message) for message in messages]
+    if rule.role == "system" and isinstance(text := body.get("instructions"), str):  # of the Responses API
+        told["instructions"] = change(text)
+    if rule.role == "user" and _talk(body) == "input" and isinstance(text := body.get("input"), str):
+        told["input"] = change(text)
+    if messages := _messages(body):
+        told[_talk(body)] = [_message(rule, change, message) for message in messages]
     return told if told != body else body
 
 

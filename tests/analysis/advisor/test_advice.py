@@ -181,3 +181,20 @@ def test_models_and_servers_have_caches_of_their_own() -> None:
     assert one.cause is Cause.ISOLATION
     assert "2 models" in one.detail
     assert 0 < one.tokens < found.as_sent.computed - together.as_sent.computed, "servers are no isolation"
+
+
+def test_a_diff_shows_every_form_of_a_request() -> None:
+    """Instructions and messages of Anthropic's and of the Responses API, and texts in blocks, line by line."""
+    block = {"type": "text", "text": "Now: 1\nBe kind."}
+    for before, after in (
+        ({"system": [block], "messages": []}, {"system": [{**block, "text": "Be kind."}], "messages": []}),
+        ({"instructions": "Now: 1\nBe kind.", "input": "Hi"}, {"instructions": "Be kind.", "input": "Hi"}),
+        (
+            {"input": [{"role": "user", "content": [block]}]},
+            {"input": [{"role": "user", "content": "Be kind."}]},
+        ),
+        ({"prompt": "Now: 1\nBe kind."}, {"prompt": "Be kind."}),
+    ):
+        assert "\n-Now: 1\n" in diff(before, after) + "\n"
+        assert "Be kind." in diff(before, after)
+    assert diff({"messages": [3, {"content": None}]}, {"messages": [{"content": {"a": 1}}]})

@@ -61,6 +61,8 @@ FIELDS = (
     "prompt",
     "role",
     "content",
+    "input",
+    "instructions",
     "text",
     "tool_calls",
     "function",
@@ -119,6 +121,35 @@ def test_no_request_is_so_strange_that_a_rule_fails(body: dict[str, Any], rule: 
     before = copy.deepcopy(body)
     json.dumps(apply([rule], body))
     assert body == before
+
+
+RESPONSES = {
+    "instructions": "Now: 12:04\nBe kind.",
+    "input": [
+        {"role": "developer", "content": "Now: 12:05\nBe brief."},
+        {"role": "user", "content": [{"type": "input_text", "text": "Where is it?"}]},
+        {"type": "function_call_output", "call_id": "c", "output": "12"},
+    ],
+}
+
+
+def test_requests_of_the_responses_api_are_rewritten_where_they_keep_it() -> None:
+    rule = Rule(Action.MOVE, "system", pattern="^Now: .*$")
+    after = apply([rule], RESPONSES)
+    assert after["instructions"] == "Be kind."
+    assert after["input"][0]["content"] == "Be brief."
+    assert after["input"][1]["content"] == [
+        {"type": "input_text", "text": "Where is it?"},
+        {"type": "input_text", "text": "Now: 12:04\nNow: 12:05"},
+    ]
+    assert after["input"][2] == RESPONSES["input"][2]
+    asked = apply([rule], {"instructions": "Now: 12:04\nBe kind.", "input": "Where is it?"})
+    assert asked == {"instructions": "Be kind.", "input": "Where is it?\n\nNow: 12:04"}
+    assert apply([Rule(Action.ONE_FORM, "user")], {"input": "a  b"}) == {"input": "a b"}
+    both = {"messages": [{"role": "user", "content": "a  b"}], "input": "c  d"}
+    assert apply([Rule(Action.ONE_FORM, "user")], both)["input"] == "c  d", (
+        "messages are the conversation then"
+    )
 
 
 def test_what_moves_behind_a_message_without_words_is_all_that_it_says() -> None:
