@@ -99,6 +99,7 @@ def read_rules(told: dict[str, Any]) -> tuple[Rule, ...]:
             pattern=one.get("pattern", ""),
             items=tuple(one.get("items", ())),
             message=one.get("message", 0),
+            within=one.get("within", False),
         )
         for one in told["rules"]
     )
@@ -131,9 +132,13 @@ def _plain(value: str | int | Sequence[str]) -> str | int | list[str]:
 
 def _given(rule: Rule) -> Iterator[tuple[str, str | int | tuple[str, ...]]]:
     """The fields beside action and role that are not as by default."""
-    for name, value in (("pattern", rule.pattern), ("items", rule.items), ("message", rule.message)):
-        if value:
-            yield name, value
+    given: dict[str, str | int | tuple[str, ...]] = {
+        "pattern": rule.pattern,
+        "items": rule.items,
+        "message": rule.message,
+        "within": rule.within,
+    }
+    yield from ((name, value) for name, value in given.items() if value)
 
 
 def _literal(rule: Rule) -> str:

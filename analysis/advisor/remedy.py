@@ -5,8 +5,10 @@ from __future__ import annotations
 from analysis.advisor.cause import REMEDIES, Cause, Safety
 from analysis.advisor.model import HEAD_ROLES, Slot
 from analysis.advisor.rules import Action, Rule
+from analysis.advisor.whole import whole_pattern
 
 _ANYTHING = ("", r"^[^\n]*?$", r"^[^\n]+?$", r"[^\n]*?", r"[^\n]+?")  # would move whatever stands first
+_LASTS = (Cause.SESSION_VALUE, Cause.USER_VALUE, Cause.VARIANT)
 _FORMS = {
     Cause.WHITESPACE: Action.ONE_FORM,
     Cause.UNICODE: Action.ONE_FORM,
@@ -29,12 +31,16 @@ def rules_of(slot: Slot) -> tuple[Rule, ...]:
             Rule(Action.SORT_ITEMS, role, items=slot.items) if slot.items else Rule(Action.SORT_JSON, role),
         )
     if slot.whole and role == "system":
-        return (Rule(Action.MOVE_MESSAGE, role, message=_ordinal(slot)),)
+        known_by = whole_pattern([one.value for one in slot.seen])
+        return (Rule(Action.MOVE_MESSAGE, role, known_by, message=_ordinal(slot)),) if known_by else ()
     if slot.pattern in _ANYTHING or REMEDIES[slot.cause].safety is Safety.NONE or role == "tools":
         return ()
     dropped = REMEDIES[slot.cause].safety is Safety.DROP and slot.alone
-    action = Action.DROP if dropped else Action.MOVE
-    return (Rule(action, role, pattern=slot.pattern),)
+    if dropped:
+        return (Rule(Action.DROP, role, pattern=slot.pattern),)
+    # what lasts for a session is shared by its turns; in a user's own message there is no other place
+    within = slot.cause in _LASTS or role not in ("system", "prompt")
+    return (Rule(Action.MOVE, role, pattern=slot.pattern, within=within),)
 
 
 def _ordinal(slot: Slot) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,10 +17,12 @@ from enum import Enum
 from typing import Any
 
 from analysis.advisor.canonical import json_in_order, keys_in_order, placed
+from analysis.advisor.forms import one_form
+from analysis.advisor.search import search
 
 Body = Mapping[str, Any]
 
-_GAP = re.compile(r"((?:\\s\+)?)(\[\^\\n\][*+]\?)")  # its blanks may be those of what stands behind it
+_MARKS = ("cache_control", "cachePoint", "cache_point")
 
 
 class Action(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
@@ -42,7 +43,8 @@ class Rule:
     """action, on whom: a role (`system` stands for developer, too), `tools`, or `prompt` for a text without messages.
 
     pattern: regular expression of what is moved or dropped, with ^ and $ at line ends, without groups. items:
-    squeezed, in the order in which they shall stand. message: of the messages of that role, which one is moved.
+    squeezed, in the order in which they shall stand. message: of the messages of that role, which one is moved. within:
+    what is moved goes to the end of its own text, and not behind the conversation.
     """
 
     action: Action
@@ -50,6 +52,7 @@ class Rule:
     pattern: str = ""
     items: tuple[str, ...] = ()
     message: int = 0
+    within: bool = False
 
 
 def apply(rules: Sequence[Rule], body: Body) -> Body:
@@ -66,7 +69,26 @@ def _tools(change: Callable[[list[Any]], list[Any]], body: Body) -> Body:
 
 
 def _sort_tools(_: Rule, body: Body) -> Body:
-    return _tools(lambda tools: sorted(tools, key=_name), body)
+    return _tools(_by_name, body)
+
+
+def _by_name(tools: list[Any]) -> list[Any]:
+    """In the order of their names; a cache breakpoint stays behind as many tools as before."""
+    bare = [_unmarked(tool) for tool in tools]
+    marks = [
+        {name: tool[name] for name in _MARKS if name in tool} if isinstance(tool, dict) else {}
+        for tool in tools
+    ]
+    return [
+        {**tool, **marks[at]} if marks[at] and isinstance(tool, dict) else tool
+        for at, tool in enumerate(sorted(bare, key=_name))
+    ]
+
+
+def _unmarked(tool: Any) -> Any:
+    if not isinstance(tool, dict) or not any(name in tool for name in _MARKS):
+        return tool
+    return {name: value for name, value in tool.items() if name not in _MARKS}
 
 
 def _name(tool: object) -> str:
@@ -123,17 +145,21 @@ def _one_form(rule: Rule, body: Body) -> Body:
     return _texts(rule, one_form, body)
 
 
-def one_form(text: str) -> str:
-    """In Unicode's composed form, line ends of one character, and single blanks between words; indentation stays."""
-    text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\ufeff", ""))
-    text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
-    return re.sub(r"(?<=\S)[ \t\u00a0]{2,}(?=\S)", " ", text)
-
-
 def _move(rule: Rule, body: Body) -> Body:
+    if rule.within:
+        return _texts(rule, lambda text: _to_end(rule, text), body)
     found: list[str] = []
     taken = _texts(rule, lambda text: _without(rule, text, found), body)
     return _at_end(found, taken) if found else body
+
+
+def _to_end(rule: Rule, text: str) -> str:
+    """The text with what the rule is about at its end."""
+    found: list[str] = []
+    rest = _without(rule, text, found).rstrip()
+    if not found:
+        return text
+    return f"{rest}\n\n{found[0]}" if rest else found[0]
 
 
 def _drop(rule: Rule, body: Body) -> Body:
@@ -152,33 +178,6 @@ def _without(rule: Rule, text: str, found: list[str]) -> str:
     return before + after
 
 
-def search(pattern: str, text: str) -> re.Match[str] | None:
-    """The first match, in time that grows with the text and not with a power of it, whoever wrote the text.
-
-    Between what a pattern fixes it leaves gaps open, within a line (`_GAP`). What is fixed is looked for as early as it
-    can be, and not again further behind: where that leads to no match, no later beginning in the same line does.
-    """
-    first, *rest = _GAP.split(pattern)  # then blanks, a gap, and what is fixed behind it, for each gap
-    blanks = [*rest[::3], ""]
-    whole = fixed = first + _before(blanks[0])
-    for at in range(len(rest) // 3):
-        whole += f"(?=({blanks[at]}{rest[3 * at + 1]}{rest[3 * at + 2]}{_before(blanks[at + 1])}))\\{at + 1}"
-    begins, matches = re.compile(fixed, re.MULTILINE), re.compile(whole, re.MULTILINE)
-    at = 0
-    while begin := begins.search(text, at):
-        if match := matches.match(text, begin.start()):
-            return match
-        at = text.find("\n", begin.start()) + 1
-        if not at:
-            break
-    return None
-
-
-def _before(blanks: str) -> str:
-    """What has to follow where blanks do."""
-    return r"(?=\s)" if blanks else ""
-
-
 def _at_end(found: Sequence[str], body: Body) -> Body:
     """With these lines at the end of the last message of the user, or of the text."""
     lines = "\n".join(found)
@@ -189,7 +188,7 @@ def _at_end(found: Sequence[str], body: Body) -> Body:
         return {**body, name: f"{text.rstrip()}\n\n{lines}"}
     messages = _messages(body)
     last = next((at for at in range(len(messages) - 1, -1, -1) if _role(messages[at]) == "user"), None)
-    if last is None:
+    if last is None or _is_result(messages[-1]):  # what stands in front of a tool's result is history then
         return {**body, name: [*messages, {"role": "user", "content": lines}]}
     content = messages[last].get("content") or ""
     told: object = f"{content}\n\n{lines}" if content else lines
@@ -197,6 +196,12 @@ def _at_end(found: Sequence[str], body: Body) -> Body:
         told = [*content, {"type": "text" if name == "messages" else "input_text", "text": lines}]
     messages[last] = {**messages[last], "content": told}
     return {**body, name: messages}
+
+
+def _is_result(message: object) -> bool:
+    """Of a tool; Anthropic's stand in messages of the user's."""
+    told = message if isinstance(message, dict) else {}
+    return _role(message) in ("tool", "function") or told.get("type") == "function_call_output"
 
 
 def _talk(body: Body) -> str:
@@ -214,6 +219,9 @@ def _move_message(rule: Rule, body: Body) -> Body:
     own = [at for at, message in enumerate(messages) if _is_of(rule, message)]
     if len(own) <= rule.message or not isinstance(text := messages[own[rule.message]].get("content"), str):
         return body
+    match = search(rule.pattern, text) if rule.pattern else None
+    if len(own) < 2 or match is None or match.start() or not match[0].strip():
+        return body  # another message than the one that was learned from, or all that the system says
     del messages[own[rule.message]]
     return _at_end([text], {**body, _talk(body): messages})
 
@@ -252,7 +260,16 @@ def _message(rule: Rule, change: Callable[[str], str], message: Any) -> Any:
 def _content(change: Callable[[str], str], content: Any) -> Any:
     if isinstance(content, str):
         return change(content)
-    return [_block(change, block) for block in content] if isinstance(content, list) else content
+    if not isinstance(content, list):
+        return content
+    told = [_block(change, block) for block in content]
+    # no API takes an empty block
+    left = [block for at, block in enumerate(told) if block == content[at] or _says(block)]
+    return left or (told if told == content else "")
+
+
+def _says(block: Any) -> bool:
+    return block != "" and not (isinstance(block, dict) and block.get("text") == "")
 
 
 def _block(change: Callable[[str], str], block: Any) -> Any:

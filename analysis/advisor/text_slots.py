@@ -15,7 +15,7 @@ from analysis.advisor.cause import Cause
 from analysis.advisor.lines import Found, by_line
 from analysis.advisor.looked_up import drawn, mostly_drawn
 from analysis.advisor.pattern import ALIKE, Sentence, label, sentence
-from analysis.advisor.rules import search
+from analysis.advisor.search import search
 from analysis.advisor.text_forms import CONTEXT, blanks_and_unicode, in_several_orders, item_order, json_order
 from analysis.advisor.text_model import Sample, TextSlot
 from analysis.advisor.words import Words, words

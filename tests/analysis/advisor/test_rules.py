@@ -138,11 +138,13 @@ def test_requests_of_the_responses_api_are_rewritten_where_they_keep_it() -> Non
     after = apply([rule], RESPONSES)
     assert after["instructions"] == "Be kind."
     assert after["input"][0]["content"] == "Be brief."
-    assert after["input"][1]["content"] == [
+    assert after["input"][1:3] == RESPONSES["input"][1:]
+    assert after["input"][3] == {"role": "user", "content": "Now: 12:04\nNow: 12:05"}, "behind the result"
+    spoken = apply([rule], {**RESPONSES, "input": RESPONSES["input"][:2]})
+    assert spoken["input"][1]["content"] == [
         {"type": "input_text", "text": "Where is it?"},
         {"type": "input_text", "text": "Now: 12:04\nNow: 12:05"},
     ]
-    assert after["input"][2] == RESPONSES["input"][2]
     asked = apply([rule], {"instructions": "Now: 12:04\nBe kind.", "input": "Where is it?"})
     assert asked == {"instructions": "Be kind.", "input": "Where is it?\n\nNow: 12:04"}
     assert apply([Rule(Action.ONE_FORM, "user")], {"input": "a  b"}) == {"input": "a b"}
@@ -243,8 +245,11 @@ def test_sorted_keys_say_the_same(value: Any) -> None:
 
 
 def heads(bodies: list[Body]) -> set[str]:
-    """What stands before the first question."""
-    return {json.dumps([body["messages"][0], body.get("tools")]) for body in bodies}
+    """What stands before the first question, without the last paragraph, where what lasts for a session may be."""
+    return {
+        json.dumps([body["messages"][0]["content"].partition("\n\n")[0], body.get("tools")])
+        for body in bodies
+    }
 
 
 def rewritten(
