@@ -12,8 +12,7 @@ from analysis.advisor.export import Export, chosen
 from analysis.advisor.priced import priced
 from analysis.advisor.report import AdviceReport, Told, ordered, report
 from analysis.advisor.stored import Stored, read_prompts
-from analysis.advisor.stored_verdicts import Decision, Verdict, decide, decisions, verified
-from analysis.interval import Interval
+from analysis.advisor.stored_verdicts import Decision, Measured, Verdict, decide, decisions, verified
 from analysis.prefix_replay.named import CACHES as NAMES
 from analysis.prefix_replay.named import Named, named
 from cachemodel.errors import UserError
@@ -60,7 +59,7 @@ class Decided:
     """By key: what people decided, and what rewrites were measured to save."""
 
     decisions: Mapping[str, Decision]
-    verified: Mapping[str, Interval]
+    verified: Mapping[str, Measured]
 
     def of(self, key: str) -> Decision:
         """Of one suggestion."""
@@ -84,8 +83,15 @@ def work_out(selection: str, cache: str) -> Advised:
             return Advised(stored, 0, None, None, (), now)
         rule, name = cache_of(stored, cache)
         advice = advise(
-            stored.prompts, tokens, rule, cache_name=name, tokens_by=tokens.name, ends=tokens.ends
+            stored.prompts,
+            tokens,
+            rule,
+            cache_name=name,
+            tokens_by=tokens.name,
+            ends=tokens.ends,
+            picture_tokens=tokens.picture_tokens,
         )
+        advice = replace(advice, notes=(*advice.notes, *tokens.notes()))
         try:
             prices, no_price = priced(client, advice), ""
         except UserError as error:
@@ -120,6 +126,12 @@ def write(key: str, verdict: Verdict, reason: str = "") -> None:
         raise UserError("this dashboard writes nothing")
     with opened as client:
         decide(client, key, verdict, reason)
+
+
+def elsewhere(found: Advised, decided_: Decided) -> int:
+    """How many suggestions were accepted that are not among those found."""
+    here = {card.key for card in found.cards}
+    return sum(one.verdict is Verdict.ACCEPTED and key not in here for key, one in decided_.decisions.items())
 
 
 def accepted(found: Advised, decided_: Decided, *, drop: bool) -> Export | None:

@@ -19,16 +19,21 @@ while it is open."""
 
 
 class Tokens(Protocol):
-    """The prompt tokens of a request's body. name: of who tells them; untold: requests that have none, by reason."""
+    """The prompt tokens of a request's body. name: of who tells them; untold: requests that have none, by reason;
+    picture_tokens: that an image counts as."""
 
     name: str
     untold: dict[str, int]
+    picture_tokens: int
 
     def __call__(self, body: Mapping[str, Any]) -> NDArray[np.uint32]:
         """Of one request; none where it has none, which is counted."""
 
     def ends(self, body: Mapping[str, Any], parts: Sequence[Part]) -> Sequence[int]:
         """Tokens of a request before the end of each of its parts."""
+
+    def notes(self) -> Sequence[str]:
+        """What to know of the tokens that were told, one sentence each."""
 
 
 @dataclass(frozen=True)

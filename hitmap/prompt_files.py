@@ -61,7 +61,8 @@ class PromptFiles:
     are. left_out: what was no prompt, by reason. lines: lines and items that were not empty; prompts: how many came out
     of them; mended: lines with broken UTF-8, in which U+FFFD stands now; late: prompts that came after a later one
     because their log is in no order by more than the window. of_events: prompts put together from KV events; of these,
-    blocks_left_out by reason, block_sizes (blocks of so many tokens), and missing (messages that were not recorded).
+    blocks_left_out by reason, block_sizes (blocks of so many tokens), missing (messages that were not recorded) and
+    reordered (that stand behind later ones).
     Raises UserError for a file that cannot be read, and at the end where no line could be used, or where some prompts
     are of requests and some of events: those are the same ones as a rule, and would count twice.
     """
@@ -78,7 +79,7 @@ class PromptFiles:
         self.left_out: dict[str, LeftOut] = {}
         self.blocks_left_out: dict[str, LeftOut] = {}
         self.block_sizes: Counter[int] = Counter()
-        self.lines = self.prompts = self.late = self.of_events = self.missing = 0
+        self.lines = self.prompts = self.late = self.of_events = self.missing = self.reordered = 0
         self._server, self._progress = server, progress or (lambda count: None)
         self._window = max(1, window // max(1, len(self.paths)))
         self._decoder = SharedDecoder()
@@ -126,6 +127,7 @@ class PromptFiles:
             self.blocks_left_out.setdefault(why, LeftOut(recording.chains.first[why])).count += count
         self.block_sizes.update(recording.chains.block_sizes)
         self.missing += recording.missing
+        self.reordered += recording.late
         self.of_events += len(prompts)
         return prompts
 

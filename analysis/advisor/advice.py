@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+import numpy as np
+
 from analysis.advisor.beside import Beside, beside
 from analysis.advisor.cause import REMEDIES, Remedy
-from analysis.advisor.gains import Body, Change, Gain, Replayed, Tokenize, Total, gains
+from analysis.advisor.gains import PICTURES, Body, Change, Gain, Replayed, Tokenize, Total, gains
 from analysis.advisor.learn import learn
 from analysis.advisor.marked import Ends
 from analysis.advisor.model import Slot
@@ -26,6 +28,7 @@ from cachemodel.prompts.model import Prompt
 SCHEMA_VERSION = 1
 MOST_REPLAYED = 5000  # requests, the last ones, that gains are worked out on
 MIN_SHARE = 0.01  # of the computed tokens: what saves less is not worth a change
+NOTHING = 0.1  # of the tokens behind a slot: a rule that saves less does not do what it should
 DIFF_LINES = 40
 
 
@@ -33,9 +36,11 @@ DIFF_LINES = 40
 class Suggestion:
     """One slot and what to do about it.
 
-    gain: of the replay, None where no rule can write it otherwise; at_most: tokens behind the slot that would be found
-    again, if nothing else were in the way. share: of the computed tokens, what `gain.most` saves, else of `at_most`.
-    diff: what the rules change in the request of the slot's example, unified. also: other slots that its rules mend.
+    gain: of the replay, None where no rule can write it otherwise, or where rules change next to nothing of what stands
+    behind it; these are left out then. at_most: tokens behind the slot that would be found again, if nothing else were
+    in the way; never more than its requests compute. share: of the computed tokens, what `gain.most` saves, else of
+    `at_most`. diff: what the rules change in the request of the slot's example, unified. also: other slots that its
+    rules mend.
     """
 
     slot: Slot
@@ -50,9 +55,11 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Advice:
-    """n prompts of a log. requests: ids of the last ones, that gains are worked out on; together: what the cache's rule
+    """n prompts of a log. requests: ids of the last ones, that gains are worked out on, and servers: which had each,
+    empty where the log does not tell; together: what the cache's rule
     makes of these as they were sent, and with all rules in place. counted: prompt and cached tokens by the usage of
-    those responses that told both, None where none did."""
+    those responses that told both, None where none did. min_share: of the computed tokens, what a suggestion saves at
+    least. untold: of `requests`, how many have no tokens that could be told."""
 
     n: int
     requests: tuple[str, ...]
@@ -63,6 +70,14 @@ class Advice:
     tokens_by: str
     counted: Total | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
+    min_share: float = MIN_SHARE
+    untold: int = 0
+    servers: tuple[str, ...] = ()
+
+    @property
+    def undecided(self) -> bool:
+        """Whether so little could be looked at that silence says nothing."""
+        return 2 * self.untold > len(self.requests)
 
     @property
     def as_sent(self) -> Total:
@@ -83,17 +98,19 @@ def advise(
     cache_name: str,
     tokens_by: str,
     ends: Ends | None = None,
+    picture_tokens: int = 0,
     min_share: float = MIN_SHARE,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Advice:
-    """Learn from all prompts, which are in order of time, and replay the last of them. ends: as Replayed takes it."""
+    """Learn from all prompts, which are in order of time, and replay the last of them. ends: as Replayed takes it.
+    picture_tokens: that `tokenize` makes of an image, a recording or a file."""
     progress("comparing prompts")
     slots = learn(prompts)
     progress("replaying")
     recent = prompts[-MOST_REPLAYED:]
     replayed = Replayed(recent, tokenize, cache, ends)
     computed = max(1, replayed.as_sent.computed)
-    per_character = replayed.as_sent.prompt / max(1, sum(len(part.text) for p in recent for part in p.parts))
+    per_character = _per_character(recent, replayed.as_sent.prompt, picture_tokens)
     slots += template_slots(recent, replayed.tokens, per_character)
     slots += retokenised_slots(recent, replayed.tokens, per_character)
     ordered = _in_order(prompts, slots)  # what breaks a prefix first hides the others
@@ -103,9 +120,11 @@ def advise(
     for slot, own, gain in zip(ordered, rules, gains(replayed, rules), strict=True):
         if id(slot) in mended:
             continue
-        at_most = round(slot.lost * per_character * len(recent) / len(prompts))
+        at_most = _at_most(slot, replayed, per_character, len(prompts))
+        if gain and gain.most.saved < min(min_share * computed, NOTHING * at_most):
+            own, gain = (), None  # rules that do not reach what stands there are no help
         saved = gain.most.saved if gain else at_most
-        if saved / computed >= min_share:
+        if saved and saved / computed >= min_share:
             told.append(
                 Suggestion(
                     slot=slot,
@@ -130,7 +149,45 @@ def advise(
         tokens_by=tokens_by,
         counted=_counted(recent),
         notes=tuple(_too_short(replayed)),
+        min_share=min_share,
+        untold=sum(len(one) == 0 for one in replayed.tokens),
+        servers=tuple(prompt.server for prompt in recent),
     )
+
+
+def _per_character(prompts: Sequence[Prompt], tokens: int, picture_tokens: int) -> float:
+    """Tokens of a character of text."""
+    characters = sum(len(p.text) for prompt in prompts for p in prompt.parts if p.kind not in PICTURES)
+    pictures = sum(p.kind in PICTURES for prompt in prompts for p in prompt.parts)
+    return max(0, tokens - pictures * picture_tokens) / max(1, characters)
+
+
+def _at_most(slot: Slot, replayed: Replayed, per_character: float, n: int) -> int:
+    """Tokens of the requests replayed, of n that were learned from, that are computed for the slot if for nothing else:
+    behind it and sent before. Of a request that found them all the same, those are none."""
+    recent = len(replayed.tokens)
+    own = [one for at in _about(slot) if (one := at - (n - recent)) >= 0]
+    computed = replayed.sent.computed
+    behind = slot.behind * per_character
+    each = float(np.minimum(computed[own], behind).mean()) if own else behind
+    lost = slot.requests if slot.anew is None else min(slot.anew, slot.requests)
+    return round(min(lost * each * recent / n, float(computed.sum())))
+
+
+def _about(slot: Slot) -> list[int]:
+    """Requests that pay for the slot, of those that were looked at: that have a value there which none before them had;
+    where what stands there is no value, all that have not what most have."""
+    values = [one.value for one in slot.seen]
+    if slot.anew is not None:
+        firsts = {
+            value: one.request for value, one in zip(reversed(values), reversed(slot.seen), strict=True)
+        }
+        return sorted(firsts.values())[1:]
+    usual, often = Counter(values).most_common(1)[0] if values else ("", 0)
+    most = 2 * often > len(values)
+    return [one.request for one in slot.seen if not most or one.value != usual] or [
+        one.request for one in slot.seen
+    ]
 
 
 def _too_short(replayed: Replayed) -> Iterator[str]:

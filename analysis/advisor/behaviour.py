@@ -16,6 +16,9 @@ from analysis.advisor.cause import Cause
 
 _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_DECIMAL = re.compile(r"(?<![^\W_])[-+±~≈−]?\d+(?:[.,]\d+)?(?!\d)")
+_UNIT = r"\s?(?:[%‰°℃℉][^\W\d_]{0,3}|[^\W\d_]{1,4})(?:[/*·][^\W\d_]{1,4})?[²³]?"
+_WHOLE = re.compile(r"\W{0,2}\d+\W{0,2}")
 FEW = 12  # variants that somebody may have written one by one
 CONSTANT = 0.95  # share of neighbours that behave so, for it to be how a value behaves
 UNIQUE = 0.9
@@ -87,12 +90,16 @@ def cause(seen: Sequence[Seen], found: Behaviour) -> Cause:
         return Cause.COUNTER
     if _is_clock(seen, found):
         return Cause.CLOCK
+    if _counts_on(seen, found):
+        return Cause.COUNTER
     if (found.in_session or 0) >= CONSTANT and not unique:
         return Cause.USER_VALUE if (found.in_user or 0) >= CONSTANT else Cause.SESSION_VALUE
     if (found.in_user or 0) >= CONSTANT and not unique:
         return Cause.USER_VALUE
     if found.numeric >= CONSTANT:
         return Cause.MEASUREMENT if _near(seen) else Cause.NONCE
+    if _are_readings(seen) and _near(seen):
+        return Cause.MEASUREMENT
     if _is_token(found) and unique:
         return Cause.NONCE
     if found.distinct <= max(2, min(FEW, found.n // 2)):
@@ -212,6 +219,22 @@ def _is_clock(seen: Sequence[Seen], found: Behaviour) -> bool:
 def _counts_from_1970(seen: Sequence[Seen]) -> bool:
     told = [_numbers(one.value)[0] for one in seen if _numbers(one.value)]
     return any(all(EPOCH_S[0] * unit <= t <= EPOCH_S[1] * unit for t in told) for unit in (1, 1e3, 1e6, 1e9))
+
+
+def _counts_on(seen: Sequence[Seen], found: Behaviour) -> bool:
+    """Whole numbers that go up each time, by as much or not: of a counter that others use, too, or of a sample. Those
+    that are a time since 1970 are a clock's."""
+    if found.n < MANY or found.distinct < CONSTANT * found.n or (found.rising or 0) < CONSTANT:
+        return False
+    whole = sum(bool(_WHOLE.fullmatch(one.value)) for one in seen)
+    return whole >= CONSTANT * found.n and not _counts_from_1970(seen)
+
+
+def _are_readings(seen: Sequence[Seen]) -> bool:
+    """Several numbers each, in the same words, and behind all but the last of them a unit: `3.1 °C, wind 2.0`."""
+    (words, often), *_ = Counter(_DECIMAL.sub("9", one.value) for one in seen).most_common(1)
+    units = len(re.findall(rf"(?<!\w)9{_UNIT}(?!\w)", words))
+    return words.count("9") > 1 and units >= words.count("9") - 1 and often >= CONSTANT * len(seen)
 
 
 def _near(seen: Sequence[Seen]) -> bool:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.advisor.cause import Cause
+from analysis.advisor.examples import key
 from analysis.advisor.gains import Replayed
-from analysis.advisor.history import key, threads
+from analysis.advisor.history import threads
 from analysis.advisor.rendered import common
 from analysis.prefix_replay.rules import BlockRule, ProviderRule, SlotRule
 from cachemodel.prompts.model import Kind, Prompt

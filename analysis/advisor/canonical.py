@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,10 @@ from analysis.advisor.words import squeezed
 
 _decode = msgspec.json.Decoder().decode
 _OPENING = re.compile(r"[{\[]\s*[\[{\"]")
+_ARRAY = re.compile(r'\[\s*["{]')
+_BLANKS = re.compile(r"[\s,]*")
 MAX_VALUES = 200  # of a text are looked at
+MAX_ARRAYS = 1000  # of a text, wherever in it, are looked at
 MIN_ITEM = 12  # characters: shorter lines stand in any order by chance
 
 
@@ -45,9 +48,23 @@ def json_values(text: str) -> tuple[Json, ...]:
     return tuple(piece for piece in _pieces(text) if piece.keys)
 
 
-def keys_in_order(text: str) -> str:
-    """The text with the keys of all JSON in it in order."""
-    return "".join(piece.keys or piece.raw for piece in _pieces(text))
+def keys_in_order(text: str, only: Set[str] | None = None) -> str:
+    """The text with the keys of JSON in it in order: of all of it, or of what has one of these `structure`s."""
+    return "".join(
+        piece.keys if piece.keys and (only is None or structure(piece.keys) in only) else piece.raw
+        for piece in _pieces(text)
+    )
+
+
+def structure(told: str) -> str:
+    """The keys of a JSON value at all depths, without what they stand for and in any order."""
+    return _dumped(_keys(json.loads(told)))
+
+
+def _keys(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _keys(one) for name, one in value.items()}
+    return sorted({_dumped(_keys(one)) for one in value}) if isinstance(value, list) else None
 
 
 def json_in_order(text: str, only: Set[str] | None = None) -> str:
@@ -94,6 +111,97 @@ def _unordered(value: object) -> object:
     if isinstance(value, dict):
         return {name: _unordered(one) for name, one in value.items()}
     return sorted(map(_unordered, value), key=_dumped) if isinstance(value, list) else value
+
+
+def permuted_arrays(texts: Iterable[str]) -> tuple[str, ...]:
+    """Arrays (`array_key`) that these texts have in several orders. One that stands in two orders within a text is
+    none: there the order says something."""
+    orders: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    meant: set[str] = set()
+    for text in texts:
+        own: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+        for piece in json_values(text):
+            for array in _arrays(json.loads(piece.raw)):
+                own[array_key(array)].add(tuple(map(_rank, array)))
+        meant |= {known for known, found in own.items() if len(found) > 1}
+        for known, found in own.items():
+            orders[known] |= found
+    return tuple(sorted(known for known, found in orders.items() if len(found) > 1 and known not in meant))
+
+
+def _arrays(value: object) -> Iterator[list[Any]]:
+    """Those of objects and of texts, at all depths."""
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(one, (dict, str)) for one in value):
+        yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for one in inner:
+        yield from _arrays(one)
+
+
+def array_key(array: Sequence[Any]) -> str:
+    """By what an array is known again in any order: by all of its elements, one of tools by their names and fields."""
+    if all(map(_called, array)):
+        return _dumped({"tools": sorted([_called(one), *sorted(one)] for one in array)})
+    return _dumped({"array": sorted(map(_dumped, array))})
+
+
+def is_array_key(item: str) -> bool:
+    """Whether an item is an `array_key`, and not what stands in a text."""
+    return item.startswith(('{"tools":[', '{"array":['))
+
+
+def _called(value: Any) -> str:
+    """The name of a tool's definition; empty for anything else."""
+    inner = value.get("function", value) if isinstance(value, dict) else None
+    if not isinstance(inner, dict) or not ("parameters" in inner or "input_schema" in inner):
+        return ""
+    return name if isinstance(name := inner.get("name"), str) else ""
+
+
+def _rank(value: Any) -> str:
+    return _called(value) or _dumped(value)
+
+
+def arrays_in_order(text: str, known: Set[str]) -> str:
+    """The text with the arrays that are `known` (`array_key`) in the order of their elements, of tools of their names.
+    How each element is written stays, and so do all other arrays."""
+    told, at = [], 0
+    for tried, match in enumerate(_ARRAY.finditer(text)):
+        if tried == MAX_ARRAYS:
+            break
+        if match.start() < at or not (found := _elements(text, match.start(), known)):
+            continue
+        ends = [found[0][1], *(begin for _, begin, _ in found[1:]), found[-1][2]]
+        gaps = [text[end : ends[i + 1]] for i, (_, _, end) in enumerate(found)]
+        in_order = sorted(found, key=lambda one: one[0])
+        told.append(text[at : ends[0]])
+        for (_, begin, end), gap in zip(in_order, gaps):  # noqa: B905 - `strict` came with Python 3.10
+            told += [arrays_in_order(text[begin:end], known), gap]
+        at = ends[-1]
+    return "".join((*told, text[at:]))
+
+
+def _elements(text: str, at: int, known: Set[str]) -> list[tuple[str, int, int]]:
+    """Of the array that begins there: rank, first character and the one behind each element. Empty for one that is not
+    known."""
+    decoder, found = json.JSONDecoder(), []
+    try:
+        array, _ = decoder.raw_decode(text, at)
+        if len(array) < 2 or array_key(array) not in known:
+            return []
+    except (ValueError, RecursionError):
+        return []
+    at += 1
+    for element in array:
+        begin = _behind_blanks(text, at)
+        _, at = decoder.raw_decode(text, begin)
+        found.append((_rank(element), begin, at))
+    return found
+
+
+def _behind_blanks(text: str, at: int) -> int:
+    match = _BLANKS.match(text, at)
+    return match.end() if match else at
 
 
 @lru_cache(maxsize=4096)

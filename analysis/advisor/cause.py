@@ -21,6 +21,7 @@ class Cause(StrEnum):
 
     CLOCK = "clock"
     NONCE = "nonce"
+    NONCE_IN_USE = "nonce in use"
     COUNTER = "counter"
     SESSION_VALUE = "session value"
     USER_VALUE = "user value"
@@ -67,7 +68,12 @@ _ELSEWHERE = "the model reads the same words in another place"
 REMEDIES: dict[Cause, Remedy] = {
     Cause.CLOCK: Remedy(Safety.MOVE, "put the time behind what stays the same", _ELSEWHERE),
     Cause.NONCE: Remedy(
-        Safety.DROP, "leave the id out, or put it at the end", "nothing in the prompt refers to it"
+        Safety.DROP, "leave the id out, or put it at the end", "nothing else in its message refers to it"
+    ),
+    Cause.NONCE_IN_USE: Remedy(
+        Safety.MOVE,
+        "put the id behind what stays the same",
+        "what it is called stands elsewhere in the prompt too, which may refer to it; it reads the same at the end",
     ),
     Cause.COUNTER: Remedy(Safety.MOVE, "put the counter behind what stays the same", _ELSEWHERE),
     Cause.SESSION_VALUE: Remedy(

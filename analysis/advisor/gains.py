@@ -14,7 +14,7 @@ from analysis.advisor.rules import Rule, apply
 from analysis.prefix_replay.model import Requests
 from analysis.prefix_replay.replay import replay
 from analysis.prefix_replay.rules import Rule as CacheRule
-from cachemodel.prompts.model import Prompt
+from cachemodel.prompts.model import Kind, Prompt
 
 Body = Mapping[str, Any]
 Tokens = NDArray[np.uint32]
@@ -22,6 +22,9 @@ Counts = NDArray[np.int64]
 Numbers = NDArray[np.uint64]
 Tokenize = Callable[[Body], Tokens]
 """The prompt tokens of a request as its server would render it."""
+
+PICTURES = (Kind.IMAGE, Kind.AUDIO, Kind.FILE)
+"""Parts whose tokens no text tells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from rapidfuzz.distance import Indel
@@ -14,15 +15,16 @@ from rapidfuzz.distance import Indel
 from analysis.advisor.align import differences
 from analysis.advisor.canonical import json_in_order, moved_items, sorted_json
 from analysis.advisor.cause import Cause
+from analysis.advisor.examples import ANSWERING, Examples, Key, answers, examples, key
 from analysis.advisor.model import HEAD_ROLES, conversation
 from analysis.advisor.words import normal, squeezed, words
 from cachemodel.prompts.model import Kind, Part, Prompt
 
 MIN_CHARACTERS = 16  # of a message by which a conversation is known again
-_ANSWERING = ("assistant", "model", "tool", "function")
+ENOUGH = 3  # messages of it, where the first one is another
 _THOUGHT = re.compile(r"\s*<(think|thinking|reasoning|thought)\b[^>]*>.*?</\1>\s*", re.DOTALL | re.IGNORECASE)
 
-Key = tuple[str, str, str]
+NO_EXAMPLES = Examples(frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,41 +52,108 @@ class Thread:
     surely: bool
 
 
-def threads(requests: Sequence[tuple[int, Prompt]]) -> dict[int, Thread]:
-    """The request before each in the same conversation: the latest one that has most of its messages. What stands
-    between two others and is no answer tells nothing: many conversations may have it, such as instructions."""
-    last_with: dict[Key, int] = {}
-    last_of: dict[str, int] = {}
-    told: dict[int, Thread] = {}
+def threads(requests: Sequence[tuple[int, Prompt]], found: Examples | None = None) -> dict[int, Thread]:
+    """The request before each in the same conversation: the one that it goes on from word for word; else the latest one
+    that has most of its messages and is known to be of the conversation. What stands between two others and is no
+    answer tells nothing: many conversations may have it, such as instructions. found: examples, which tell nothing."""
+    found = examples(requests) if found is None else found
+    whole: dict[int, int] = {}
+    known, told = _Known(), dict[int, Thread]()
     for index, prompt in requests:
-        keys = [key(part) for part in conversation(prompt)]
-        votes = Counter(last_with[one] for one in keys[:-1] if one in last_with)
-        most = max(votes.values(), default=0)
-        found = max((at for at, count in votes.items() if count == most), default=None)
-        told[index] = Thread(found if found is not None else last_of.get(prompt.session), found is not None)
-        last_with.update((one, index) for one in _telling(keys) if len(one[2]) >= MIN_CHARACTERS)
-        if prompt.session:
-            last_of[prompt.session] = index
+        own = found.behind(prompt)
+        keys = [key(part) for part in own]
+        begun = list(accumulate(keys, _hashed, initial=0))
+        before = _gone_on_from(own, begun, whole)
+        if before is None:
+            before = known.before(keys, prompt.session)
+        told[index] = Thread(
+            known.last_of.get(prompt.session) if before is None else before, before is not None
+        )
+        whole[begun[-1]] = index
+        known.add(index, own, keys, prompt.session)
     return told
+
+
+def _hashed(before: int, one: Key) -> int:
+    return hash((before, one))
+
+
+def _gone_on_from(own: Sequence[Part], begun: Sequence[int], whole: Mapping[int, int]) -> int | None:
+    """The request that a conversation begins with, all of it, with nothing but answers between it and the last message.
+    begun: hashes of the first n parts; whole: of all that requests said."""
+    last = own[-1].message if own else 0
+    at = sum(part.message != last for part in own)
+    while at and begun[at] not in whole and answers(own[at - 1]):
+        at -= 1
+    long_enough = sum(len(part.text) for part in own[:at]) >= MIN_CHARACTERS
+    return whole.get(begun[at]) if at and long_enough else None
+
+
+class _Known:
+    """The requests so far by what tells their conversations. last_of: the latest of each session."""
+
+    def __init__(self) -> None:
+        self.last_of: dict[str, int] = {}
+        self._last_with: dict[Key, int] = {}
+        self._said = Counter[Key]()
+        self._first: dict[int, Key] = {}
+        self._session: dict[int, str] = {}
+
+    def before(self, keys: Sequence[Key], session: str) -> int | None:
+        """The latest request with most of these messages: of the same session, with the same first message, or with
+        ENOUGH of them that were said once and are not all answers. Others may have been answered alike."""
+        votes, once, asked = Counter[int](), Counter[int](), set[int]()
+        for one in keys[:-1]:
+            if (at := self._last_with.get(one)) is None:
+                continue
+            votes[at] += 1
+            once[at] += self._said[one] == 1
+            if one[0] not in ANSWERING:
+                asked.add(at)
+        ranked = [
+            (begins, count, at)
+            for at, count in votes.items()
+            if (begins := self._first.get(at) == keys[0])
+            or (session and self._session[at] == session)
+            or (once[at] >= ENOUGH and at in asked)
+        ]
+        return max(ranked)[2] if ranked else None
+
+    def add(self, index: int, own: Sequence[Part], keys: Sequence[Key], session: str) -> None:
+        """A request that was sent."""
+        self._last_with.update((one, index) for one in _telling(keys) if len(one[2]) >= MIN_CHARACTERS)
+        self._said.update(key(part) for part in _new(own))
+        self._session[index] = session
+        if keys:
+            self._first[index] = keys[0]
+        if session:
+            self.last_of[session] = index
+
+
+def _new(own: Sequence[Part]) -> Iterator[Part]:
+    """What a request says for the first time: its last message, and the answers before it."""
+    for part in reversed(own):
+        if part.message != own[-1].message and not answers(part):
+            return
+        yield part
 
 
 def _telling(keys: Sequence[Key]) -> Iterator[Key]:
     """The first and the last message, and what was answered in between."""
     for at, one in enumerate(keys):
         role, kind, _ = one
-        if at in (0, len(keys) - 1) or role in _ANSWERING or kind in (Kind.CALL, Kind.RESULT):
+        if at in (0, len(keys) - 1) or role in ANSWERING or kind in (Kind.CALL, Kind.RESULT):
             yield one
 
 
-def key(part: Part) -> Key:
-    """What makes two parts the same to a cache."""
-    return part.role, part.kind.value, part.text
-
-
-def changes(index: int, prompt: Prompt, earlier_index: int, earlier: Prompt) -> Iterator[Change]:
+def changes(
+    index: int, prompt: Prompt, earlier_index: int, earlier: Prompt, found: Examples = NO_EXAMPLES
+) -> Iterator[Change]:
     """What differs before the end of what both have. The last message is no history but what is asked now: it may be
-    another one behind the same beginning, such as examples that all requests have or a question that is put anew."""
-    ours, theirs = conversation(prompt), conversation(earlier)
+    another one behind the same beginning, such as a question put anew. found: examples, which are no history."""
+    ours, theirs = found.behind(prompt), found.behind(earlier)
+    if not ours or not theirs:
+        return
     first = len(prompt.parts) - len(ours)
     history = sum(part.message != ours[-1].message for part in ours)
     stretches = _stretches([key(part) for part in theirs], [key(part) for part in ours])

@@ -9,10 +9,11 @@ from dataclasses import replace
 from analysis.advisor.behaviour import Seen, behaviour, cause
 from analysis.advisor.cause import Cause
 from analysis.advisor.clusters import clusters
-from analysis.advisor.history import Change, Thread, changes, key, threads
+from analysis.advisor.examples import Examples, examples, examples_in_orders, key
+from analysis.advisor.history import Change, Thread, changes, threads
 from analysis.advisor.model import HEAD_ROLES, Cluster, Slot, conversation, head
 from analysis.advisor.text_model import Sample, TextSlot, sample
-from analysis.advisor.text_slots import text_slots
+from analysis.advisor.text_slots import MOST, text_slots
 from analysis.advisor.token_slots import token_slots
 from analysis.advisor.tool_lists import list_slots, tool_name, tool_samples, tools
 from analysis.advisor.unshared import shared_behind
@@ -50,13 +51,15 @@ def learn(
 
 def _of_cluster(prompts: Sequence[Prompt], cluster: Cluster) -> Iterator[Slot]:
     requests = [(index, prompts[index]) for index in cluster.requests]
-    again, followed = _Again(requests), threads(requests)
+    shown = examples(requests)
+    again, followed = _Again(requests), threads(requests, shown)
     yield from _tool_slots(requests, cluster, again, followed)
     begun = {index for index, thread in followed.items() if not thread.surely}
     for place, samples in _places(requests, begun).items():
         for slot in text_slots(samples, whole=place[0] not in (FIRST, LAST)):
             yield _slot(slot, cluster, prompts, again, _part_at(prompts[slot.example], place))
-    yield from _history_slots(prompts, cluster, followed)
+    yield from examples_in_orders(requests, cluster, shown)
+    yield from _history_slots(prompts, cluster, followed, shown)
     yield from token_slots(requests, cluster)
 
 
@@ -134,6 +137,7 @@ def _slot(
         whole=slot.whole,
         alone=slot.alone,
         anew=slot.anew,
+        compared=MOST if slot.stands_for > 1 else None,
     )
 
 
@@ -168,7 +172,7 @@ def _part_at(prompt: Prompt, place: Place) -> int:
 
 
 def _history_slots(
-    prompts: Sequence[Prompt], cluster: Cluster, followed: Mapping[int, Thread]
+    prompts: Sequence[Prompt], cluster: Cluster, followed: Mapping[int, Thread], shown: Examples
 ) -> Iterator[Slot]:
     """What was changed in conversations, by cause and place."""
     found, compared = defaultdict[tuple[Cause, str, str], list[Change]](list), 0
@@ -176,7 +180,7 @@ def _history_slots(
         if (earlier := followed[index].earlier) is None:
             continue
         compared += 1
-        for change in changes(index, prompts[index], earlier, prompts[earlier]):
+        for change in changes(index, prompts[index], earlier, prompts[earlier], shown):
             part = prompts[index].parts[min(change.part, len(prompts[index].parts) - 1)]
             found[change.cause, part.role, part.kind.value].append(change)
     for (why, role, _), told in found.items():

@@ -23,7 +23,8 @@ class Slot:
     detail: what is particular about it, one sentence. pattern, items, whole, alone: as in TextSlot, for rules. token:
     tokens of the prompt before the slot, None where learning does not know; tokens_alone: whether nothing else is known
     of the prompts, so that no rule can write it. anew: in how many requests it has a value
-    that none before them had, None where that is all of `requests`.
+    that none before them had, None where that is all of `requests`. compared: how many of `of` were looked at where
+    `requests` is an estimate by these, None where it was counted.
     """
 
     cause: Cause
@@ -47,6 +48,7 @@ class Slot:
     token: int | None = None
     tokens_alone: bool = False
     anew: float | None = None
+    compared: int | None = None
 
     @property
     def lost(self) -> float:

@@ -14,7 +14,7 @@ from analysis.twin.model import NoTwin
 def priced(client: Client, advice: Advice) -> Prices:
     """Raises UserError where the store has too few of the requests."""
     try:
-        found = traffic(client, advice.requests)
+        found = traffic(client, advice.requests, advice.servers)
     except NoTwin as reason:
         return Prices(refused=str(reason))
     changes = [one.gain.most for one in advice.suggestions if one.gain]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from analysis.advisor.canonical import is_array_key
 from analysis.advisor.cause import REMEDIES, Cause, Safety
 from analysis.advisor.model import HEAD_ROLES, Slot
 from analysis.advisor.rules import Action, Rule
@@ -9,11 +10,7 @@ from analysis.advisor.whole import whole_pattern
 
 _ANYTHING = ("", r"^[^\n]*?$", r"^[^\n]+?$", r"[^\n]*?", r"[^\n]+?")  # would move whatever stands first
 _LASTS = (Cause.SESSION_VALUE, Cause.USER_VALUE, Cause.VARIANT)
-_FORMS = {
-    Cause.WHITESPACE: Action.ONE_FORM,
-    Cause.UNICODE: Action.ONE_FORM,
-    Cause.KEY_ORDER: Action.SORT_KEYS,
-}
+_FORMS = (Cause.WHITESPACE, Cause.UNICODE)
 
 
 def rules_of(slot: Slot) -> tuple[Rule, ...]:
@@ -23,13 +20,9 @@ def rules_of(slot: Slot) -> tuple[Rule, ...]:
         return ()
     role = "system" if slot.role in HEAD_ROLES else slot.role
     if slot.cause in _FORMS:
-        return (Rule(_FORMS[slot.cause], role),)
-    if slot.cause is Cause.TOOL_ORDER:
-        return (Rule(Action.SORT_TOOLS, role) if role == "tools" else Rule(Action.SORT_JSON, role),)
-    if slot.cause is Cause.ITEM_ORDER:
-        return (
-            Rule(Action.SORT_ITEMS, role, items=slot.items) if slot.items else Rule(Action.SORT_JSON, role),
-        )
+        return (Rule(Action.ONE_FORM, role),)
+    if slot.cause in (Cause.KEY_ORDER, Cause.TOOL_ORDER, Cause.ITEM_ORDER):
+        return _ordering(slot, role)
     if slot.whole and role == "system":
         known_by = whole_pattern([one.value for one in slot.seen])
         return (Rule(Action.MOVE_MESSAGE, role, known_by, message=_ordinal(slot)),) if known_by else ()
@@ -41,6 +34,22 @@ def rules_of(slot: Slot) -> tuple[Rule, ...]:
     # what lasts for a session is shared by its turns; in a user's own message there is no other place
     within = slot.cause in _LASTS or role not in ("system", "prompt")
     return (Rule(Action.MOVE, role, pattern=slot.pattern, within=within),)
+
+
+def _ordering(slot: Slot, role: str) -> tuple[Rule, ...]:
+    """Of what was seen in several orders, and of nothing else in the prompt."""
+    if slot.cause is Cause.KEY_ORDER:
+        if role == "tools":
+            return (Rule(Action.SORT_KEYS, role),)
+        # calls and results are JSON as a whole; other texts have some of which the order was never seen to vary
+        whole = role in ("assistant", "tool")
+        return (Rule(Action.SORT_KEYS, role, items=slot.items),) if slot.items or whole else ()
+    if role == "tools":
+        return (Rule(Action.SORT_TOOLS, role),) if slot.cause is Cause.TOOL_ORDER else ()
+    if not slot.items:
+        return ()
+    action = Action.SORT_JSON if all(map(is_array_key, slot.items)) else Action.SORT_ITEMS
+    return (Rule(action, role, items=slot.items),)
 
 
 def _ordinal(slot: Slot) -> int:

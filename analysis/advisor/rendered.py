@@ -9,8 +9,9 @@ import numpy as np
 
 from analysis.advisor.behaviour import Seen
 from analysis.advisor.cause import Cause
+from analysis.advisor.examples import key
 from analysis.advisor.gains import Tokens
-from analysis.advisor.history import key, threads
+from analysis.advisor.history import threads
 from analysis.advisor.model import HEAD_ROLES, Slot
 from cachemodel.prompts.model import Kind, Part, Prompt
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.advisor.advice import SCHEMA_VERSION, Advice, Suggestion
@@ -148,6 +148,16 @@ def report(
     )
 
 
+def told_apart(keys: Iterable[str]) -> list[str]:
+    """Keys in their order, with a number behind each that was there before: two templates may have one suggestion."""
+    counts: Counter[str] = Counter()
+    told = []
+    for key in keys:
+        counts[key] += 1
+        told.append(key if counts[key] == 1 else f"{key}-{counts[key]}")
+    return told
+
+
 def ordered(advice: Advice, prices: Prices | None) -> list[tuple[Suggestion, Price | None]]:
     """The suggestions as they are told: those that are priced first, dearest first."""
     each = (prices.each if prices else ()) or (None,) * len(advice.suggestions)
@@ -175,10 +185,15 @@ def _answer(advice: Advice) -> str:
         return "There is no text of prompts to lay beside each other."
     sent = advice.as_sent
     replayed = len(advice.requests)
+    if advice.undecided:
+        return (
+            f"Not decided: the tokens of {advice.untold:,} of {replayed:,} prompts cannot be told, so nothing can be"
+            " said of what a cache finds of them."
+        )
     which = f"The last {replayed:,} of {advice.n:,}" if replayed < advice.n else f"{advice.n:,}"
     begin = f"{which} prompts: of {sent.prompt:,} tokens {_percent(sent.computed, sent.prompt)} are computed"
     if not advice.suggestions:
-        return f"{begin}. Nothing in the prompts keeps more than 1% of that from the cache."
+        return f"{begin}. No slot was found that keeps more than {100 * advice.min_share:g}% of that from the cache."
     saved = advice.together.saved
     first = advice.suggestions[0]
     place = f"{first.slot.cause.value} at {first.slot.path}"
@@ -249,7 +264,8 @@ def _values(slot: Slot) -> list[str]:
 
 def evidence(slot: Slot, token: int | None = None) -> str:
     """What was seen, in one sentence. token: at which it begins."""
-    begin = f"differs in {slot.requests:,} of {slot.of:,} requests"
+    about, by = ("about ", f" ({slot.compared:,} were compared)") if slot.compared else ("", "")
+    begin = f"differs in {about}{slot.requests:,} of {slot.of:,} requests{by}"
     begin += "" if token is None else f", from token {token:,} on"
     facts = [slot.detail] if slot.detail else []
     if slot.behaviour:
@@ -258,10 +274,11 @@ def evidence(slot: Slot, token: int | None = None) -> str:
 
 
 def _also(mended: Slot, slot: Slot) -> str:
+    about = "about " if slot.compared else ""
     before = " ".join(slot.after.split())
     what = "the same" if slot.cause is mended.cause else f"{slot.cause.value}"
     place = f" before \N{LEFT DOUBLE QUOTATION MARK}{before}\N{RIGHT DOUBLE QUOTATION MARK}" if before else ""
-    return f"{what} in {slot.requests:,} of {slot.of:,} others{place}, which it mends as well"
+    return f"{what} in {about}{slot.requests:,} of {slot.of:,} others{place}, which it mends as well"
 
 
 def _facts(cause: Cause, behaves: Behaviour) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from analysis.advisor.canonical import json_in_order, keys_in_order, placed
+from analysis.advisor.canonical import arrays_in_order, keys_in_order, placed
 from analysis.advisor.forms import one_form
 from analysis.advisor.search import search
 
@@ -30,7 +30,7 @@ class Action(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
 
     SORT_TOOLS = "sort tools"
     SORT_KEYS = "sort keys"
-    SORT_JSON = "sort JSON"  # keys, and elements of arrays
+    SORT_JSON = "sort JSON"  # elements of the arrays that are its items
     SORT_ITEMS = "sort items"
     ONE_FORM = "one form"  # of blanks, line ends and Unicode
     MOVE = "move"
@@ -101,7 +101,8 @@ def _name(tool: object) -> str:
 def _sort_keys(rule: Rule, body: Body) -> Body:
     if rule.role == "tools":
         return _tools(lambda tools: [_sorted(tool) for tool in tools], body)
-    return _texts(rule, keys_in_order, _calls(rule, body))
+    only = frozenset(rule.items) if rule.items else None
+    return _texts(rule, lambda text: keys_in_order(text, only), _calls(rule, body))
 
 
 def _sorted(value: Any) -> Any:
@@ -134,7 +135,8 @@ def _arguments(call: Any) -> Any:
 
 
 def _sort_json(rule: Rule, body: Body) -> Body:
-    return _texts(rule, json_in_order, body)
+    known = frozenset(rule.items)
+    return _texts(rule, lambda text: arrays_in_order(text, known), body)
 
 
 def _sort_items(rule: Rule, body: Body) -> Body:

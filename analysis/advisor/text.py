@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from analysis.advisor.model import Slot
 from analysis.advisor.report import AdviceReport, Told
 from analysis.interval import Interval
 from analysis.report.paper import escaped, shown_text
@@ -76,11 +77,11 @@ def with_interval(of: Interval, unit: str) -> str:
     return f"{value} (95 %: {of.low:.1f} to {of.high:.1f})"
 
 
-def where(one: Told) -> str:
+def where(one: Told | Slot) -> str:
     """The words around a slot, in quotes; empty where there are none that all have."""
     before, after = (
         f"\N{LEFT DOUBLE QUOTATION MARK}{words}\N{RIGHT DOUBLE QUOTATION MARK}" if words else ""
-        for words in (one.before, one.after)
+        for words in (" ".join(one.before.split()), " ".join(one.after.split()))
     )
     if before and after:
         return f"between {before} and {after}"
@@ -95,13 +96,21 @@ def _sentences(one: Told) -> list[str]:
         told.insert(0, f"{time}; mean {with_interval(one.mean_ms, 'ms')} less")
     if one.values:
         told.append("such as " + " \N{MIDDLE DOT} ".join(one.values))
-    if one.saves is not None and one.alone is not None and one.needed is not None:
-        if one.alone < WORTH_A_WORD * one.saves:
-            told.append(f"alone it saves {one.alone:,}: what stands before it has to go first")
-        elif one.saves < WORTH_A_WORD * one.needed:
-            told.append(f"by itself it saves {one.saves:,}: what stands behind it has to go, too")
+    if hangs := hangs_on(one):
+        told.append(hangs)
     told.append(f"{one.safety}: {one.what} ({one.why})")
     return told
+
+
+def hangs_on(one: Told) -> str:
+    """That other rewrites have to come first, or with it; empty where it saves as good as all of it by itself."""
+    if one.saves is None or one.alone is None or one.needed is None:
+        return ""
+    if one.alone < WORTH_A_WORD * one.saves:
+        return f"alone it saves {one.alone:,}: what stands before it has to go first"
+    if one.saves < WORTH_A_WORD * one.needed:
+        return f"by itself it saves {one.saves:,}: what stands behind it has to go, too"
+    return ""
 
 
 def _lists(report: AdviceReport) -> list[tuple[str, list[str]]]:

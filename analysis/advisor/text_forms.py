@@ -4,11 +4,11 @@ Unicode forms."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from analysis.advisor.align import Span
 from analysis.advisor.behaviour import Seen
-from analysis.advisor.canonical import Json, items, json_values, moved_items
+from analysis.advisor.canonical import Json, items, json_values, moved_items, permuted_arrays, structure
 from analysis.advisor.cause import Cause
 from analysis.advisor.text_model import Sample, TextSlot
 from analysis.advisor.words import Words, squeezed
@@ -30,11 +30,16 @@ def json_order(samples: Sequence[Sample], reference: str, example: int) -> Itera
     """JSON that is the same but for the order of its keys or of its elements, wherever it stands in the texts."""
     told = [(sample.request, value) for sample in samples for value in json_values(sample.text)]
     yield from _orders(
-        [(i, v, squeezed(v.raw), v.keys) for i, v in told], Cause.KEY_ORDER, reference, example
+        [(i, v, squeezed(v.raw), v.keys) for i, v in told], Cause.KEY_ORDER, reference, example, _structures
     )
     arrays = [(i, v, v.keys, v.unordered) for i, v in told]
     why = Cause.TOOL_ORDER if any(_lists_tools(value) for _, value in told) else Cause.ITEM_ORDER
-    yield from _orders(arrays, why, reference, example)
+    permuted = lambda _: permuted_arrays({sample.text for sample in samples})  # noqa: E731 - of all of the texts
+    yield from _orders(arrays, why, reference, example, permuted)
+
+
+def _structures(values: Sequence[Json]) -> tuple[str, ...]:
+    return tuple(sorted({structure(value.keys) for value in values}))
 
 
 def _lists_tools(value: Json) -> bool:
@@ -42,10 +47,14 @@ def _lists_tools(value: Json) -> bool:
 
 
 def _orders(
-    told: Sequence[tuple[int, Json, str, str]], why: Cause, reference: str, example: int
+    told: Sequence[tuple[int, Json, str, str]],
+    why: Cause,
+    reference: str,
+    example: int,
+    known_by: Callable[[Sequence[Json]], tuple[str, ...]],
 ) -> Iterator[TextSlot]:
     """One slot for all values that are written in several forms. told: request, value, its form, and what is the same
-    in all its forms."""
+    in all its forms. known_by: what rules know such values by."""
     forms: dict[str, Counter[str]] = defaultdict(Counter)
     of: dict[str, set[int]] = defaultdict(set)
     for request, _, form, same in told:
@@ -54,7 +63,8 @@ def _orders(
     several = {same: found for same, found in forms.items() if len(found) > 1}
     if not several:
         return
-    raws = {value.raw for _, value, _, same in told if same in several}
+    values = [value for _, value, _, same in told if same in several]
+    raws = {value.raw for value in values}
     unusual = {form for found in several.values() for form, _ in found.most_common()[1:]}
     offset = min((at for raw in raws if (at := reference.find(raw)) >= 0), default=0)
     count, most = len(several), max(map(len, several.values()))
@@ -68,6 +78,7 @@ def _orders(
             Seen(min(of[form]), form[:200]) for found in several.values() for form, _ in found.most_common(2)
         ),
         f"{count} JSON value{'s' * (count != 1)} written in up to {most} orders",
+        known_by(values),
     )
 
 
@@ -90,9 +101,14 @@ def item_order(samples: Sequence[Sample], reference: str, example: int) -> Itera
             for sample in samples
             if sample.text in out_of_order
         )[:8],
-        f"the same {len(known)} items in {len(set(out_of_order.values())) + 1} orders",
+        f"the same {len(known)} items in {1 + _orders_of(known, out_of_order)} orders",
         tuple(item for item in map(squeezed, items(reference)) if item in known),
     )
+
+
+def _orders_of(known: Set[str], texts: Iterable[str]) -> int:
+    """In how many orders these items (squeezed) stand in texts."""
+    return len({tuple(one for item in items(text) if (one := squeezed(item)) in known) for text in texts})
 
 
 def _form_slot(

@@ -14,7 +14,7 @@ from analysis.advisor.canonical import json_in_order, reordered
 from analysis.advisor.cause import Cause
 from analysis.advisor.lines import Found, by_line
 from analysis.advisor.looked_up import drawn, mostly_drawn
-from analysis.advisor.pattern import ALIKE, Sentence, label, sentence
+from analysis.advisor.pattern import ALIKE, Sentence, label, referred_to, sentence
 from analysis.advisor.search import search
 from analysis.advisor.text_forms import CONTEXT, blanks_and_unicode, in_several_orders, item_order, json_order
 from analysis.advisor.text_model import Sample, TextSlot
@@ -29,6 +29,7 @@ _WRITTEN = (
     Cause.VARIANT,
     Cause.MEASUREMENT,
     Cause.NONCE,
+    Cause.NONCE_IN_USE,
 )  # what values of a text that was replaced look like
 NEAR = 24  # characters between two values of one cause that are one
 
@@ -224,14 +225,11 @@ def _slot(compared: _Compared, gap: Gap, why: Cause, example: int, seen: tuple[S
     apart = [
         o for o in others if o.first < gap.first or o.last > gap.last
     ]  # it may be several of them in one
-    told = sentence(
-        reference,
-        gap,
-        [*apart, gap],
-        [one.value for one in seen],
-        dated=why is Cause.CLOCK,
-        listed=why is Cause.VARIANT,
-    )
+    own, values = [*apart, gap], [one.value for one in seen]
+    sentences = sentence(reference, gap, own, values, dated=why is Cause.CLOCK, listed=why is Cause.VARIANT)
+    told = next((one for one in sentences if _finds(one, gap, compared, seen)), Sentence("", alone=True))
+    if why is Cause.NONCE and referred_to(reference, gap, own, values):
+        why = Cause.NONCE_IN_USE
     since = max((o.last for o in others if o.last <= gap.first), default=0)  # words that are the same in all
     upto = min((o.first for o in others if o.first >= gap.last), default=len(reference))
     usual = Counter(one.value for one in seen).most_common(1)[0][0]
@@ -246,7 +244,7 @@ def _slot(compared: _Compared, gap: Gap, why: Cause, example: int, seen: tuple[S
         behaviour=behaviour(seen),
         differing=unusual,
         fixed_behind=max(0, behind),
-        pattern=told.pattern if _finds(told, gap, compared, seen) else "",
+        pattern=told.pattern,
         alone=told.alone,
     )
 

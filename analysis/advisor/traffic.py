@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -35,15 +36,18 @@ class Found:
     notes: list[str]
 
 
-def traffic(client: Client, requests: Sequence[str]) -> Found:
+def traffic(client: Client, requests: Sequence[str], servers: Sequence[str] = ()) -> Found:
     """All requests that the servers of these (by their ids) had while they had them, and twins of the servers.
 
+    servers: which had each, empty for those that nobody knows of. An id that several have tells none of them apart.
     Raises UserError where the store has too few of them; NoTwin, saying why, where no twin can speak.
     """
-    matched = _matched(client, requests)
+    matched, several = _matched(client, requests, servers or [""] * len(requests))
+    left_out = f"{several:,} requests have ids that others have, too, and are left out"
     if len(matched) < FEWEST_MATCHED * len(requests):
         raise UserError(
-            f"the store has {len(matched):,} of the {len(requests):,} requests that were replayed: collect the log's"
+            f"the store has {len(matched):,} of the {len(requests):,} requests that were replayed"
+            f"{f' ({left_out})' if several else ''}: collect the log's"
             " server (hitmap attach), or give the store that has it with --store"
         )
     selection = _around(matched)
@@ -54,36 +58,50 @@ def traffic(client: Client, requests: Sequence[str]) -> Found:
     for row, (arrived, server) in enumerate(zip(side.arrival, side.server, strict=True)):
         prompt[row] = by_time.get((side.servers[server], round(arrived * _MICRO)), NOT_KNOWN)
     limits = told(client, side)
-    servers, notes = list[Traffic](), list[str]()
+    found_servers, notes = list[Traffic](), [f"{left_out}."] if several else list[str]()
     for name in side.servers:
         said = limits.servers[name]
         own = known(side.of_server(name), said)
         found = fit(own, said)
         if poor := misfit([row for row in fidelity(own, found) if row.figure in _ASKED]):
             raise NoTwin(poor)
-        servers.append(Traffic(own, found, prompt[own.time(_ROW).astype(np.int64)]))
+        found_servers.append(Traffic(own, found, prompt[own.time(_ROW).astype(np.int64)]))
         notes += found.notes
-    asked = sum(int((one.prompt != NOT_KNOWN).sum()) for one in servers)
-    of = sum(one.side.n for one in servers)
+    asked = sum(int((one.prompt != NOT_KNOWN).sum()) for one in found_servers)
+    of = sum(one.side.n for one in found_servers)
     if asked < of:
         notes.append(
             f"The log has the prompts of {asked:,} of {of:,} requests of its servers; the others are replayed as they"
             " were."
         )
-    return Found(servers, list(dict.fromkeys(notes)))
+    return Found(found_servers, list(dict.fromkeys(notes)))
 
 
-def _matched(client: Client, requests: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Server, arrival (microseconds) and index of each that the store has."""
-    index = {request: at for at, request in enumerate(requests)}
+def _matched(
+    client: Client, requests: Sequence[str], servers: Sequence[str]
+) -> tuple[list[tuple[str, int, int]], int]:
+    """Server, arrival (microseconds) and index of each that the store has, and how many it has whose ids are of several
+    requests: on a server, where the log names it, or on all of them."""
+    wanted: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for at, (request, server) in enumerate(zip(requests, servers, strict=True)):
+        wanted[request].append((server, at))
     rows = client.query(
         """
         SELECT toString(server), toUnixTimestamp64Micro(time), request_id FROM requests
         WHERE request_id IN {ids:Array(String)}
         """,
-        parameters={"ids": list(index)},
+        parameters={"ids": list(wanted)},
     ).result_rows
-    return [(server, int(arrived), index[request]) for server, arrived, request in rows]
+    pairs = [
+        (server, int(arrived), at)
+        for server, arrived, request in rows
+        for named, at in wanted[request]
+        if named in ("", server)
+    ]
+    of_row = Counter((server, arrived) for server, arrived, _ in pairs)
+    of_prompt = Counter(at for _, _, at in pairs)
+    alone = [one for one in pairs if of_row[one[:2]] == 1 == of_prompt[one[2]]]
+    return alone, len(of_prompt) - len(alone)
 
 
 def _around(matched: Sequence[tuple[str, int, int]]) -> Selection:

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 
 from analysis.advisor.behaviour import Seen
 from analysis.advisor.cause import Cause
-from analysis.advisor.history import Key, key, threads
+from analysis.advisor.examples import Key, key
+from analysis.advisor.history import threads
 from analysis.advisor.model import Slot, conversation
-from cachemodel.prompts.model import Kind, Prompt
+from cachemodel.prompts.model import Kind, Part, Prompt
 
 MIN_CHARACTERS = 200
 FEWEST = 3  # requests that have it
 OFTEN = 0.03  # of all requests: of one service among many
 APART = 0.5  # of those that have it do so behind something else
+MODELS = ("assistant", "model")
 _PICTURES = (Kind.IMAGE, Kind.AUDIO, Kind.FILE)
 
 
@@ -43,7 +45,7 @@ def shared_behind(prompts: Sequence[Prompt]) -> Iterator[Slot]:
         for at, part in enumerate(own):
             new = (talk[index], key(part)) not in said
             said.add((talk[index], key(part)))
-            if new and before and part.kind in (Kind.TEXT, Kind.RESULT) and len(part.text) >= MIN_CHARACTERS:
+            if new and before and _may_move(part):
                 told = found[key(part)]
                 told.places.append((index, first + at))
                 told.behind.add(before)
@@ -53,6 +55,12 @@ def shared_behind(prompts: Sequence[Prompt]) -> Iterator[Slot]:
         n = len(told.places)
         if n >= max(FEWEST, OFTEN * len(prompts)) and len(told.behind) > APART * n:
             yield _slot(prompts, told)
+
+
+def _may_move(part: Part) -> bool:
+    """Whether it is worth its place, and no answer of the model, which stands where it was given."""
+    looked_up = part.kind is Kind.RESULT or (part.kind is Kind.TEXT and part.role not in MODELS)
+    return looked_up and len(part.text) >= MIN_CHARACTERS
 
 
 def _slot(prompts: Sequence[Prompt], found: _Found) -> Slot:

@@ -28,13 +28,13 @@ def is_recorded(value: object) -> bool:
 
 class Recording:
     """The messages of one recording, in its order. chains: what they tell. messages: that were read; missing: that were
-    not in it, by their numbers."""
+    not in it, by their numbers; late: that came after a later one."""
 
     def __init__(self, server: str = "") -> None:
         self.chains = Chains(server)
-        self.messages = self.missing = 0
+        self.messages = self.missing = self.late = 0
         self._seen: dict[bytes, dict[int, int]] = {}
-        self._last: dict[bytes, int] = {}
+        self._spans: dict[bytes, _Span] = {}
 
     def read(self, record: Mapping[str, Any], place: str) -> str:
         """Take a line in; a fixed phrase that says why nothing came of it, empty where it did."""
@@ -62,9 +62,38 @@ class Recording:
         seen, digest = self._seen.setdefault(topic, {}), hash(payload)
         if seen.get(number) == digest:
             return True
-        last = self._last.get(topic)
-        if last is not None and number > last + 1:
-            self.missing += number - last - 1
+        span = self._spans.get(topic)
+        if span is None or number in span.numbers:  # the first, or a publisher that began anew
+            span = self._spans[topic] = _Span(number)
+        missing, late = span.take(number)
+        self.missing += missing
+        self.late += late
         seen[number] = digest
-        self._last[topic] = number
         return False
+
+
+class _Span:
+    """The numbers that a publisher gave its messages, from the first one recorded on; `last` is the latest."""
+
+    def __init__(self, first: int) -> None:
+        self.first = self.last = first
+        self.numbers: set[int] = set()
+
+    def take(self, number: int) -> tuple[int, int]:
+        """How many more are missing with this one, and whether it came late, and was taken for missing until then. Who
+        begins anew begins at 0, and nothing is known to be missing before the first."""
+        between = range(self.last + 1, number)
+        missing = len(between)
+        if missing:
+            missing -= (
+                sum(one in between for one in self.numbers)
+                if missing > len(self.numbers)
+                else sum(one in self.numbers for one in between)
+            )
+        found = int(self.first < number < self.last)
+        late = int(0 < number < self.last)
+        self.numbers.add(number)
+        if number < self.first:
+            self.first = self.last = number
+        self.last = max(self.last, number)
+        return missing - found, late

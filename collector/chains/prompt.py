@@ -1,8 +1,9 @@
 """The prompt of a line of a request log: what was sent, and what of it decides about the cache. Pure.
 
 The request stands under `body` or `request`, or is the line itself: OpenAI's chat completions, completions and
-responses, Anthropic's messages, and whatever names its token ids. Several prompts in one request have one count of
-tokens between them and are left out, as are requests that the server refused: they were never computed.
+responses, Anthropic's messages, Bedrock's and Gemini's, and whatever names its token ids. Several prompts in one
+request have one count of tokens between them and are left out, as are requests that the server refused: they were never
+computed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cachemodel.prompts.answer import is_refused
+from cachemodel.prompts.blocks import Parts
 from cachemodel.prompts.fields import field as at
+from cachemodel.prompts.model import Kind
 from collector.request_log import UsageRow
 from collector.usage.style import Record
 
@@ -113,7 +116,9 @@ _OPTIONS = (
 
 def _content(record: Record, body: Record) -> dict[str, Any] | str:
     """The field of Prompt that holds what was sent."""
-    tools = body.get("tools")
+    tools = (
+        at(body, "toolConfig.tools") if "toolConfig" in body and "tools" not in body else body.get("tools")
+    )
     chat: dict[str, Any] = {"tools": tools if isinstance(tools, list) and all(map(_is_dict, tools)) else None}
     for place in _IDS:
         if _are_tokens(ids := at(record, place)):
@@ -131,15 +136,50 @@ def _content(record: Record, body: Record) -> dict[str, Any] | str:
 
 
 def _messages(body: Record) -> dict[str, Any]:
-    """The messages, with what stands beside them in Anthropic's and in OpenAI's newer form; empty where none are."""
+    """The messages, with what stands beside them in Anthropic's, Gemini's and OpenAI's newer form; empty where none
+    are. Blocks that tell their type by a field's name, as Bedrock's and Gemini's do, have one as others have."""
     messages = body.get("messages")
     first = body.get("system")
     if messages is None and (asked := body.get("input")):
         first = body.get("instructions")
         messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+    elif messages is None and "contents" in body:
+        messages = body["contents"]
+        first = body.get("systemInstruction") or body.get("system_instruction")
+        first = first.get("parts") if isinstance(first, dict) else first
     if not isinstance(messages, list) or not messages or not all(map(_is_dict, messages)):
         return {}
-    return {"messages": [{"role": "system", "content": first}, *messages] if first else messages}
+    whole = [{"role": "system", "content": first}, *messages] if first else messages
+    return {"messages": [_typed(message) for message in whole]}
+
+
+def _typed(message: Message) -> Message:
+    """The message itself where all of its blocks tell their type."""
+    if isinstance(parts := message.get("parts"), list) and "content" not in message:  # Gemini's
+        role = message.get("role") or "user"
+        message = {"role": "assistant" if role == "model" else role, "content": parts}
+    content = message.get("content")
+    if not isinstance(content, list) or not any(_is_bare(block) for block in content):
+        return message
+    blocks = [own for block in content for own in (_told(block) if _is_bare(block) else [block])]
+    return {**message, "content": blocks}
+
+
+def _is_bare(block: object) -> bool:
+    return isinstance(block, dict) and not isinstance(block.get("type"), str)
+
+
+def _told(block: Record) -> list[Record]:
+    """What a block without a type says: texts, and media by the names that blocks with a type have for them."""
+    out = Parts()
+    out.content("", block)
+    media = (Kind.IMAGE, Kind.AUDIO, Kind.FILE)
+    return [
+        {"type": part.kind.value, part.kind.value: block.get(part.path.rpartition(".")[2]) or block}
+        if part.kind in media
+        else {"type": "text", "text": part.text}
+        for part in out.parts
+    ]
 
 
 def _are_tokens(value: object) -> bool:

@@ -7,8 +7,8 @@ from typing import Literal
 import streamlit as st
 
 from analysis.advisor.report import Told
-from analysis.advisor.stored_verdicts import MAX_REASON, Decision, Verdict
-from analysis.advisor.text import where, with_interval
+from analysis.advisor.stored_verdicts import MAX_REASON, Decision, Measured, Verdict
+from analysis.advisor.text import hangs_on, where, with_interval
 from analysis.interval import Interval
 from cachemodel.errors import UserError
 from cachemodel.printable import printable
@@ -31,7 +31,7 @@ _COLOURS: dict[Verdict, Literal["gray", "green", "red"]] = {
 _LOOKS = {"canonicalise": "green", "move": "blue", "drop": "orange", "none": "gray"}
 
 
-def card(number: int, one: Card, decision: Decision, verified: Interval | None) -> None:
+def card(number: int, one: Card, decision: Decision, verified: Measured | None) -> None:
     """number: its place among all, from 1."""
     told = one.told
     with st.container(border=True):
@@ -69,7 +69,7 @@ def card(number: int, one: Card, decision: Decision, verified: Interval | None) 
         _decide(one, number, decision)
 
 
-def _saves(told: Told, verified: Interval | None) -> None:
+def _saves(told: Told, verified: Measured | None) -> None:
     lines = []
     if told.p95_ms and told.mean_ms:
         part = "" if told.p95_share is None else f", {told.p95_share:.0%} of it"
@@ -79,12 +79,9 @@ def _saves(told: Told, verified: Interval | None) -> None:
         ]
     much = plain(f"{_most(told):,} tokens, {told.share:.0%} of what is computed")
     lines.append(f"{'' if lines else '**Predicted**: '}{'up to ' if told.saves is None else ''}{much}")
-    if told.alone is not None and told.saves is not None and told.needed is not None:
-        if told.alone < told.saves:
-            lines.append(plain(f"alone {told.alone:,}: what stands before it has to go first"))
-        elif told.saves < told.needed:
-            lines.append(plain(f"by itself {told.saves:,}: what stands behind it has to go, too"))
-    measured = f"mean {interval(verified, 'ms')} less" if verified else NOT_VERIFIED
+    if hangs := hangs_on(told):
+        lines.append(plain(hangs))
+    measured = measured_as(verified) if verified else NOT_VERIFIED
     lines.append(f"**Measured**: {plain(measured)}")
     st.markdown("  \n".join(lines))
 
@@ -104,6 +101,12 @@ def _where(told: Told) -> None:
 def interval(of: Interval, unit: str) -> str:
     """As on the terminal."""
     return with_interval(of, unit)
+
+
+def measured_as(of: Measured) -> str:
+    """What was measured, and by what."""
+    by = f"{of.by}, where nobody waits" if not of.under_load else f"by {of.by}"
+    return f"mean {interval(of.ms, 'ms')} less, {by}"
 
 
 def _decide(one: Card, number: int, decision: Decision) -> None:

@@ -22,7 +22,7 @@ from dashboard.filter_bar import bar, own_value, pick
 from dashboard.filters import Filters
 from dashboard.text import plain
 from dashboard.views import hints
-from dashboard.views.advice_card import card, interval
+from dashboard.views.advice_card import card, interval, measured_as
 from dashboard.views.link import link
 from dashboard.words import share, tokens
 
@@ -107,22 +107,29 @@ def _tiles(told: AdviceReport, decided: Decided) -> None:
     measured = decided.verified.get("")
     tiles[3].metric(
         "Measured, mean",
-        f"-{measured.value:,.1f} ms" if measured else "not verified",
+        f"-{measured.ms.value:,.1f} ms" if measured else "not verified",
         help=plain(
-            interval(measured, "ms") if measured else "hitmap advise LOG --verify URL --keep measures it"
+            measured_as(measured) if measured else "hitmap advise LOG --verify URL --keep measures it"
         ),
     )
+    if measured and not measured.under_load:
+        tiles[3].caption(measured.by)
     if price:
         less = f"P95 {interval(price.p95_ms, 'ms')} less, mean {interval(price.mean_ms, 'ms')} less"
         st.caption(plain(f"Predicted of {price.requests:,} requests of {', '.join(price.servers)}: {less}."))
 
 
 def _chart(cards: tuple[Card, ...], decided: Decided) -> None:
-    measured = {at: decided.verified[one.key] for at, one in enumerate(cards) if one.key in decided.verified}
+    known = {at: decided.verified[one.key] for at, one in enumerate(cards) if one.key in decided.verified}
+    measured = {at: one.ms for at, one in known.items() if one.under_load}
     figure = charts.savings([one.told for one in cards], measured)
     st.plotly_chart(figure, config=CHART, key="chart.savings", alt="what each suggestion saves")
     if any(one.told.mean_ms for one in cards) and not all(one.told.mean_ms for one in cards):
         st.caption("No bar: what no rule can write is not priced.")
+    if len(measured) < len(known):
+        st.caption(
+            "Measured one request at a time is not in the figure: bars predict requests that wait for each other."
+        )
     if len(cards) > charts.MOST_BARS:
         st.caption(f"The first {charts.MOST_BARS} of {len(cards)}; all are below.")
 
@@ -177,6 +184,10 @@ def _exports(found: Advised, decided: Decided) -> None:
     for column, (name, (make, mime, there)) in zip(st.columns(len(files)), files.items(), strict=True):
         column.download_button(
             name, make, name, mime, on_click="ignore", width="stretch", disabled=not there, key=f"file.{name}"
+        )
+    if others := advice.elsewhere(found, decided):
+        st.caption(
+            f"{others:,} accepted before, but not found in this selection: their rules are in no file here."
         )
     if export is None:
         st.caption(

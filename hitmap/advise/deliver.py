@@ -15,6 +15,7 @@ from analysis.advisor.export import Export, module, rules_yaml
 from analysis.advisor.key import key_of
 from analysis.advisor.report import AdviceReport
 from analysis.advisor.rules import Rule as RewriteRule
+from analysis.advisor.text import where
 from analysis.prefix_replay.rules import Rule
 from cachemodel.errors import UserError
 from cachemodel.printable import printable
@@ -113,4 +114,4 @@ def _others(export: Export, one: Suggestion) -> list[RewriteRule]:
 
 
 def _one(one: Suggestion, verified: Verified) -> VerifiedOne:
-    return VerifiedOne(key_of(one), one.slot.cause.value, one.slot.path, verified)
+    return VerifiedOne(key_of(one), one.slot.cause.value, one.slot.path, verified, where(one.slot))

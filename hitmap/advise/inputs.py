@@ -68,6 +68,8 @@ def _left_out(files: PlacedFiles) -> Iterator[str]:
         yield f"{files.mended:,} lines had broken UTF-8, which was replaced"
     for why, out in files.blocks_left_out.items():
         yield f"{out.count:,} blocks: {why}, the first at {out.first}"
+    if files.reordered:
+        yield f"{files.reordered:,} messages were recorded out of order, by their numbers, and read as they stand"
     if files.missing:
         yield f"{files.missing:,} messages are missing between those recorded, by their numbers"
 

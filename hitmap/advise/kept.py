@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from clickhouse_connect.driver.client import Client
 
+from analysis.advisor.stored_verdicts import ONE_AT_A_TIME
 from analysis.interval import Interval
 from collector.canary.finding import Finding
 from collector.canary.finding import store as insert
@@ -23,8 +24,8 @@ SAVED_MS, SAVED_TOKENS = "advise.saved_ms", "advise.saved_tokens"
 @dataclass(frozen=True)
 class Saved:
     """What a request saved in the mean: ms of the time to first token, and computed prompt tokens, None where these are
-    not told; by so many requests. key: of a suggestion, empty for all together; about: the same in words. inputs: what
-    was sent, and what was predicted."""
+    not told; by so many requests. key: of a suggestion, empty for all together; about: the same in words. inputs: by
+    what it was measured, what was sent, and what was predicted."""
 
     key: str
     about: str
@@ -37,7 +38,7 @@ class Saved:
 def saved(together: Verified, each: Sequence[VerifiedOne]) -> list[Saved]:
     """What a verification says."""
     told = [("", "all suggestions together", together)]
-    told += [(one.key, f"{one.cause} at {one.path}", one.verified) for one in each]
+    told += [(one.key, f"{one.cause} at {one.path} {one.where}".rstrip(), one.verified) for one in each]
     return [
         Saved(
             key,
@@ -45,7 +46,7 @@ def saved(together: Verified, each: Sequence[VerifiedOne]) -> list[Saved]:
             one.gains.ms,
             one.gains.tokens,
             one.pairs,
-            {"model": one.model, "apart": one.apart, "predicted": asdict(one.gains)},
+            {"by": ONE_AT_A_TIME, "model": one.model, "apart": one.apart, "predicted": asdict(one.gains)},
         )
         for key, about, one in told
     ]

@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 from analysis.advisor.advice import Suggestion
 from analysis.advisor.cause import REMEDIES, Cause, Safety
-from analysis.advisor.report import evidence
+from analysis.advisor.key import key_of
+from analysis.advisor.report import evidence, told_apart
 from cachemodel.printable import printable
 from hitmap.advise.places import Place
 
@@ -26,7 +27,11 @@ def sarif(
     suggestion is an error; below it is a warning, and a note where no rewrite is safe to apply unasked."""
     causes = sorted({one.slot.cause for one in suggestions})
     driver = {"name": "hitmap", "version": version, "rules": [_rule(cause) for cause in causes]}
-    results = [_result(one, causes.index(one.slot.cause), places, budget) for one in suggestions]
+    keys = told_apart(key_of(one) for one in suggestions)
+    results = [
+        _result(one, key, causes.index(one.slot.cause), places, budget)
+        for one, key in zip(suggestions, keys, strict=True)
+    ]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
@@ -47,7 +52,9 @@ def _rule(cause: Cause) -> dict[str, Any]:
     }
 
 
-def _result(one: Suggestion, index: int, places: Mapping[str, Place], budget: float) -> dict[str, Any]:
+def _result(
+    one: Suggestion, key: str, index: int, places: Mapping[str, Place], budget: float
+) -> dict[str, Any]:
     slot = one.slot
     saved = one.gain.most.saved if one.gain else one.at_most
     told = f"{slot.cause.value} at {slot.path} keeps {one.share:.1%} of the computed tokens from the cache"
@@ -58,7 +65,7 @@ def _result(one: Suggestion, index: int, places: Mapping[str, Place], budget: fl
         "level": _level(one, budget),
         "message": {"text": printable(f"{told}; {evidence(slot)}. {one.remedy.what}.", lines=False)},
         "locations": [_location(slot.path, place)] if place else [],
-        "partialFingerprints": {"slot/v1": printable(f"{slot.cause.value}@{slot.path}", lines=False)},
+        "partialFingerprints": {"slot/v2": key},
         "properties": {
             "share": one.share,
             "tokens": saved,

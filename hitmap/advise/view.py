@@ -20,12 +20,13 @@ TITLE = "Verified"
 @dataclass(frozen=True)
 class VerifiedOne:
     """What one suggestion saves beside all others, which are in place in both arms. key: as analysis/advisor/key.py
-    makes it."""
+    makes it. where: the words around it, empty where there are none."""
 
     key: str
     cause: str
     path: str
     verified: Verified
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,10 @@ def _all_sentences(report: VerifiedReport) -> list[str]:
 def _of_one(one: VerifiedOne) -> str:
     gains = one.verified.gains
     tokens = f"{text.with_interval(gains.tokens, 'tokens')} and " if gains.tokens else ""
+    place = f" {one.where}" if one.where else ""
     return (
-        f"{one.cause} at {one.path}, beside all others: saved a request {tokens}{text.with_interval(gains.ms, 'ms')};"
-        f" predicted {text.with_interval(gains.tokens_predicted, 'tokens')}"
+        f"{one.cause} at {one.path}{place}, beside all others: saved a request {tokens}"
+        f"{text.with_interval(gains.ms, 'ms')}; predicted {text.with_interval(gains.tokens_predicted, 'tokens')}"
     )
 
 

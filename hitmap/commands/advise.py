@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -27,6 +29,17 @@ if TYPE_CHECKING:
 
 SAFETIES = ("canonicalise", "move", "drop")
 OVER_BUDGET, UNDECIDED = 1, 3
+
+
+class Finite(click.FloatRange):
+    """A number in a range, which `nan` is not, though no comparison says so."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Raises click.BadParameter."""
+        if math.isnan(told := float(super().convert(value, param, ctx))):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return told
+
 
 Pricing = Callable[["Advice"], "Prices"]
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -57,7 +70,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--min-share",
-    type=click.FloatRange(0, 1),
+    type=Finite(0, 1),
     default=0.01,
     show_default=True,
     help="What saves a smaller share of the computed tokens is not told.",
@@ -71,7 +84,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--check", is_flag=True, help="For CI: exit code 1 when a suggestion is past the budget.")
 @click.option(
     "--budget",
-    type=click.FloatRange(0, 1),
+    type=Finite(0, 1),
     default=0.05,
     show_default=True,
     help="With --check: the share of computed tokens that a suggestion may save.",
@@ -112,14 +125,14 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(0.001, 1000),
+    type=Finite(0.001, 1000),
     default=5.0,
     show_default=True,
     help="With --verify: requests a second at most.",
 )
 @click.option(
     "--max-seconds",
-    type=click.FloatRange(1, 86400),
+    type=Finite(1, 86400),
     default=300.0,
     show_default=True,
     help="With --verify: of the whole run.",
@@ -182,7 +195,8 @@ def command(
     and says what the rewriting gained in tokens and milliseconds. It costs the server what it computes for them.
 
     Exit codes with --check: 0 within the budget, 1 past it, 2 wrong call, 3 not decided: no log, nothing in it that
-    could be read, or a server that does not answer. docs/advisor.md says how to read it.
+    could be read, most prompts without tokens that could be told, or a server that does not answer. docs/advisor.md
+    says how to read it.
     """
     url = server_url(server) if server is not None else ""
     if (each or keep) and not url:
@@ -222,6 +236,8 @@ def command(
         emit(told, output, as_json, file, to_terminal=view.to_terminal, to_markdown=view.to_markdown)
         if failed:
             raise failed
+    if check and advice.undecided:
+        raise SystemExit(UNDECIDED)
     if check and any(one.share > budget for one in told.suggestions):
         raise SystemExit(OVER_BUDGET)
 
@@ -276,9 +292,11 @@ def _advise(
             cache_name=name,
             tokens_by=read.tokens_by or tokens.name,
             ends=tokens.ends,
+            picture_tokens=tokens.picture_tokens,
             min_share=min_share,
             progress=status.update,
         )
+        advice = replace(advice, notes=(*advice.notes, *tokens.notes()))
         prices = None
         if price:
             status.update("serving the requests again")

@@ -95,7 +95,7 @@ def test_several_logs_and_packed_ones_are_one(faulty: Path, tmp_path: Path) -> N
 def test_a_clean_log_is_told_nothing(clean: Path) -> None:
     shown = advise(clean, "--check", "--budget", "0")
     assert shown.exit_code == 0
-    assert "Nothing in the prompts keeps more than 1% of that from the cache" in " ".join(
+    assert "No slot was found that keeps more than 1% of that from the cache" in " ".join(
         shown.stdout.split()
     )
 

@@ -95,7 +95,7 @@ def test_a_salt_and_an_option_are_no_faults_of_the_prompt() -> None:
 def test_a_clean_log_is_told_nothing() -> None:
     told = report(advised(log([], n=200, tools=True)))
     assert told.suggestions == []
-    assert "Nothing in the prompts keeps more than 1% of that from the cache" in told.answer
+    assert "No slot was found that keeps more than 1% of that from the cache" in told.answer
 
 
 def test_what_saves_too_little_is_not_told() -> None:
