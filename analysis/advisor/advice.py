@@ -29,6 +29,7 @@ SCHEMA_VERSION = 1
 MOST_REPLAYED = 5000  # requests, the last ones, that gains are worked out on
 MIN_SHARE = 0.01  # of the computed tokens: what saves less is not worth a change
 NOTHING = 0.1  # of the tokens behind a slot: a rule that saves less does not do what it should
+MUCH = 0.05  # of the computed tokens, stands behind a slot that is told though its rules do nothing for it
 DIFF_LINES = 40
 
 
@@ -121,8 +122,11 @@ def advise(
         if id(slot) in mended:
             continue
         at_most = _at_most(slot, replayed, per_character, len(prompts))
-        if gain and gain.most.saved < min(min_share * computed, NOTHING * at_most):
-            own, gain = (), None  # rules that do not reach what stands there are no help
+        if gain and 0 <= gain.most.saved < min(min_share * computed, NOTHING * at_most):
+            if at_most < MUCH * computed:
+                continue
+            # The rules are not where it stands. One that costs more than it saves is, and is refuted.
+            own, gain = (), None
         saved = gain.most.saved if gain else at_most
         if saved and saved / computed >= min_share:
             told.append(

@@ -41,7 +41,26 @@ def differences(reference: Words, text: Words) -> list[Span]:
         for code in Indel.opcodes(reference.words, text.words)
         if code.tag != "equal"
     ]
-    return [_whole(span, reference, text) for span in _joined(_joined(spans, reference), reference)]
+    joined = _joined(_joined(spans, reference), reference)
+    return [_whole(_trimmed(span, reference, text), reference, text) for span in joined]
+
+
+def _trimmed(span: Span, reference: Words, text: Words) -> Span:
+    """Without the signs at its end that both have and that begin what follows, such as those of a heading."""
+    first, last, begin, end = span
+    while (
+        last > first
+        and end > begin
+        and reference.words[last - 1] == text.words[end - 1]
+        and _leads(text, end - 1)
+    ):
+        last, end = last - 1, end - 1
+    return Span(first, last, begin, end)
+
+
+def _leads(side: Words, at: int) -> bool:
+    """Whether a word is a sign that stands apart from what is before it."""
+    return not side.words[at][0].isalnum() and at > 0 and side.ends[at - 1] < side.starts[at]
 
 
 def _joined(spans: Sequence[Span], reference: Words) -> list[Span]:

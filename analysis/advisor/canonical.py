@@ -208,8 +208,19 @@ def _behind_blanks(text: str, at: int) -> int:
 def items(text: str) -> tuple[str, ...]:
     """What the text lists: its paragraphs where there are several, else its lines."""
     paragraphs = [part for part in text.split("\n\n") if part.strip()]
-    parts = paragraphs if len(paragraphs) > 2 else text.split("\n")
+    parts = _without_heading(paragraphs) if len(paragraphs) > 2 else text.split("\n")
     return tuple(part for part in parts if part.strip())
+
+
+def _without_heading(paragraphs: Sequence[str]) -> list[str]:
+    """Paragraphs, the one line that introduces them all apart: each of several would be a title of its own."""
+    headed = [
+        at for at, part in enumerate(paragraphs) if part.partition("\n")[0].rstrip().endswith((":", "\uff1a"))
+    ]
+    if len(headed) != 1 or "\n" not in paragraphs[headed[0]].strip():
+        return list(paragraphs)
+    first, _, rest = paragraphs[headed[0]].partition("\n")
+    return [*paragraphs[: headed[0]], first, rest, *paragraphs[headed[0] + 1 :]]
 
 
 def moved_items(first: str, second: str) -> tuple[str, ...]:

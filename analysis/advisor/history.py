@@ -70,7 +70,7 @@ def threads(requests: Sequence[tuple[int, Prompt]], found: Examples | None = Non
             known.last_of.get(prompt.session) if before is None else before, before is not None
         )
         whole[begun[-1]] = index
-        known.add(index, own, keys, prompt.session)
+        known.add(index, before, own, keys, prompt.session)
     return told
 
 
@@ -90,7 +90,8 @@ def _gone_on_from(own: Sequence[Part], begun: Sequence[int], whole: Mapping[int,
 
 
 class _Known:
-    """The requests so far by what tells their conversations. last_of: the latest of each session."""
+    """The requests so far by what tells their conversations, which are named by their first one. last_of: the latest
+    of each session."""
 
     def __init__(self) -> None:
         self.last_of: dict[str, int] = {}
@@ -98,6 +99,7 @@ class _Known:
         self._said = Counter[Key]()
         self._first: dict[int, Key] = {}
         self._session: dict[int, str] = {}
+        self._talk: dict[int, int] = {}
 
     def before(self, keys: Sequence[Key], session: str) -> int | None:
         """The latest request with most of these messages: of the same session, with the same first message, or with
@@ -107,20 +109,23 @@ class _Known:
             if (at := self._last_with.get(one)) is None:
                 continue
             votes[at] += 1
-            once[at] += self._said[one] == 1
+            once[self._talk[at]] += self._said[one] == 1
             if one[0] not in ANSWERING:
-                asked.add(at)
+                asked.add(self._talk[at])
         ranked = [
             (begins, count, at)
             for at, count in votes.items()
             if (begins := self._first.get(at) == keys[0])
             or (session and self._session[at] == session)
-            or (once[at] >= ENOUGH and at in asked)
+            or (once[self._talk[at]] >= ENOUGH and self._talk[at] in asked)
         ]
         return max(ranked)[2] if ranked else None
 
-    def add(self, index: int, own: Sequence[Part], keys: Sequence[Key], session: str) -> None:
-        """A request that was sent."""
+    def add(
+        self, index: int, before: int | None, own: Sequence[Part], keys: Sequence[Key], session: str
+    ) -> None:
+        """A request that was sent, and the one before it in its conversation."""
+        self._talk[index] = index if before is None else self._talk[before]
         self._last_with.update((one, index) for one in _telling(keys) if len(one[2]) >= MIN_CHARACTERS)
         self._said.update(key(part) for part in _new(own))
         self._session[index] = session

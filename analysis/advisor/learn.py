@@ -12,6 +12,8 @@ from analysis.advisor.clusters import clusters
 from analysis.advisor.examples import Examples, examples, examples_in_orders, key
 from analysis.advisor.history import Change, Thread, changes, threads
 from analysis.advisor.model import HEAD_ROLES, Cluster, Slot, conversation, head
+from analysis.advisor.passages import looked_up, passages
+from analysis.advisor.remedy import rules_of
 from analysis.advisor.text_model import Sample, TextSlot, sample
 from analysis.advisor.text_slots import MOST, text_slots
 from analysis.advisor.token_slots import token_slots
@@ -55,12 +57,24 @@ def _of_cluster(prompts: Sequence[Prompt], cluster: Cluster) -> Iterator[Slot]:
     again, followed = _Again(requests), threads(requests, shown)
     yield from _tool_slots(requests, cluster, again, followed)
     begun = {index for index, thread in followed.items() if not thread.surely}
+    whole = set[Place]()
     for place, samples in _places(requests, begun).items():
-        for slot in text_slots(samples, whole=place[0] not in (FIRST, LAST)):
-            yield _slot(slot, cluster, prompts, again, _part_at(prompts[slot.example], place))
+        for slot in _of_place(samples, of_user=place[0] in (FIRST, LAST)):
+            yield _with_reason(_slot(slot, cluster, prompts, again, _part_at(prompts[slot.example], place)))
+            if slot.whole and place[0] not in (FIRST, LAST):
+                whole.add(place)
     yield from examples_in_orders(requests, cluster, shown)
-    yield from _history_slots(prompts, cluster, followed, shown)
+    yield from _history_slots(prompts, cluster, followed, shown, whole)
     yield from token_slots(requests, cluster)
+
+
+def _of_place(samples: Sequence[Sample], of_user: bool) -> list[TextSlot]:
+    """The slots of a place. What users send may be made of documents, which tell more of their order than texts do."""
+    if not of_user:
+        return looked_up(samples, text_slots(samples, whole=True))
+    found = passages(samples)
+    others = text_slots(samples)
+    return found + [slot for slot in others if not found or slot.cause is not Cause.ITEM_ORDER]
 
 
 class _Again:
@@ -141,6 +155,13 @@ def _slot(
     )
 
 
+def _with_reason(slot: Slot) -> Slot:
+    """The slot, which says why there is no rule where people would expect one."""
+    if slot.cause is not Cause.MEMORY or slot.detail or rules_of(slot):
+        return slot
+    return replace(slot, detail="no rule can tell where it begins and ends: move it in the template")
+
+
 def _places(requests: Sequence[tuple[int, Prompt]], begun: Set[int]) -> dict[Place, list[Sample]]:
     """The texts of each place: of the head part by part, of the user's first and last message. begun: requests that
     begin a conversation; of the others the first message is a matter of their history."""
@@ -172,9 +193,14 @@ def _part_at(prompt: Prompt, place: Place) -> int:
 
 
 def _history_slots(
-    prompts: Sequence[Prompt], cluster: Cluster, followed: Mapping[int, Thread], shown: Examples
+    prompts: Sequence[Prompt],
+    cluster: Cluster,
+    followed: Mapping[int, Thread],
+    shown: Examples,
+    whole: Set[Place],
 ) -> Iterator[Slot]:
-    """What was changed in conversations, by cause and place."""
+    """What was changed in conversations, by cause and place. whole: messages of the head that vary; where one of them
+    did it breaks the prefix before its conversation can, and the request is a matter of that slot."""
     found, compared = defaultdict[tuple[Cause, str, str], list[Change]](list), 0
     for index in cluster.requests[-MOST_PAIRS:]:
         if (earlier := followed[index].earlier) is None:
@@ -184,7 +210,16 @@ def _history_slots(
             part = prompts[index].parts[min(change.part, len(prompts[index].parts) - 1)]
             found[change.cause, part.role, part.kind.value].append(change)
     for (why, role, _), told in found.items():
-        yield _of_changes(prompts, cluster, why, role, told, compared)
+        first = [one for one in told if not _varied(prompts[one.request], prompts[one.earlier], whole)]
+        yield _of_changes(prompts, cluster, why, role, first or told, compared)
+
+
+def _varied(prompt: Prompt, earlier: Prompt, places: Set[Place]) -> bool:
+    """Whether the texts of one of the places differ."""
+    if not places:
+        return False
+    ours, theirs = ({place: part.text for place, part in _named(one)} for one in (prompt, earlier))
+    return any(ours.get(place) != theirs.get(place) for place in places)
 
 
 def _of_changes(

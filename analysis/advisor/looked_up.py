@@ -9,6 +9,7 @@ from analysis.advisor.align import Gap
 from analysis.advisor.words import SENTENCE_END, Words, squeezed
 
 LASTING = 0.6  # of the texts have a sentence that is of their template
+MARK = 24  # characters
 FEWEST = 2  # sentences that stand in several places, for them to be drawn from somewhere
 
 
@@ -42,7 +43,7 @@ def _stretches(reference: str, texts: Sequence[str]) -> Iterator[tuple[int, int]
     run several stand elsewhere in other texts, counted from the sentence of the template before them: a value stays."""
     told = [list(_sentences(text)) for text in dict.fromkeys((reference, *texts))]
     counts = Counter(said for text in told for said in {said for said, _, _ in text})
-    lasting = {said for said, count in counts.items() if count >= LASTING * len(told)}
+    lasting = {said for said, count in counts.items() if count >= LASTING * len(told)} - _marks(told)
     places: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for text in told:
         anchor, since = "", 0
@@ -57,6 +58,16 @@ def _stretches(reference: str, texts: Sequence[str]) -> Iterator[tuple[int, int]
         if sum(len(places[said]) > 1 for said, _, _ in run) >= FEWEST:
             yield run[0][1], run[-1][2]
         run = []
+
+
+def _marks(told: Sequence[Sequence[tuple[str, int, int]]]) -> set[str]:
+    """What a text has several times and is short, such as what ends each document: no sentence of a template."""
+    return {
+        said
+        for text in told
+        for said, count in Counter(said for said, _, _ in text).items()
+        if count > 1 and len(said) < MARK
+    }
 
 
 def _sentences(text: str) -> Iterator[tuple[str, int, int]]:

@@ -9,14 +9,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from analysis.advisor.align import Gap
-from analysis.advisor.words import SENTENCE_END, Words, says, words
+from analysis.advisor.words import SURE_END, Words, says, words
 
 ALIKE = 0.95  # share of the values of one shape, for the shape to stand for all
 MOST_LISTED = 2000  # characters of values that are listed in a pattern
 _NAME = r"[^\W\d_]+"
 _DATED = re.compile(
     rf"(?:{_NAME}\.?,\s*)?"  # Sunday,
-    rf"(?:{_NAME}\s+(?=\d\d?\.\s{_NAME},?\s\d)|{_NAME}\.?\s+(?=\d\d?,\s\d{{4}}))?"  # der 29. November 2026; Nov. 29, 2026
+    rf"(?:{_NAME}\s+(?=\d\d?\.\s{_NAME},?\s\d)|{_NAME}\.?\s+(?=\d\d?,\s\d{{4}}))?"  # der 29. May 2026; Nov. 29, 2026
     rf"\d+(?:(?:\.? | de | of |/|-){_NAME}\.?,?(?= \d))?"
 )
 _LABEL = re.compile(r"(?:[^\W\d_]+\W+)*")
@@ -57,9 +57,9 @@ def sentence(
     listed: bool = False,
 ) -> tuple[Sentence, ...]:
     """The sentence or line of a gap, or what of it can be told apart, likeliest first; none where it says much more
-    than the value. gaps: all of the text, whose contents are left open. values: of this one, by which its shape is known.
-    dated: it tells the time, so that the numbers and names beside it are of the day of the log. listed: somebody wrote
-    the values one by one, and nothing else stands there."""
+    than the value. gaps: all of the text, whose contents are left open. values: of this one, by which its shape is
+    known. dated: it tells the time, so that the numbers and names beside it are of the day of the log. listed: somebody
+    wrote the values one by one, and nothing else stands there."""
     fixed = _dated if dated else _fixed
     own = _listed(values) if listed and sum(map(len, set(values))) <= MOST_LISTED else _shape(values)
     parts, is_head = _parts(reference, gap, gaps)
@@ -68,22 +68,21 @@ def sentence(
     held = len(parts) - len(said)
     if _says_more([_DATED.sub(" ", one) for one in said] if dated else said, held):
         return ()
-    pattern = "".join(
-        fixed(reference.text[part.first : part.last])
-        if part.gap is None
-        else own
-        if part.gap == gap
-        else r"[^\n]*?"
-        for part in parts
-    )
+
+    def told(part: _Part) -> str:
+        if part.gap is None:
+            return fixed(reference.text[part.first : part.last])
+        return own if part.gap == gap else r"[^\n]*?"
+
+    pattern = "".join(map(told, parts))
     alone = held == 1
     if is_head:
         return (Sentence(f"^{pattern}", alone),)
     if not _is_line(reference.text, begin, end):
         return (Sentence(pattern, alone),)
-    whole = Sentence(f"^{pattern}$", alone)
-    # What most texts do not have stands in front of a line that they do, or is one.
-    return (whole, Sentence(f"^{pattern}", alone)) if begin == end and not own.endswith("?") else (whole,)
+    whole, before = Sentence(f"^{pattern}$", alone), Sentence(f"^{pattern}", alone)
+    # what most texts do not have is a line, or stands in front of one that they do
+    return (whole, before) if begin == end and not own.endswith("?") else (whole,)
 
 
 def _parts(reference: Words, gap: Gap, gaps: Sequence[Gap]) -> tuple[list[_Part], bool]:
@@ -99,7 +98,7 @@ def _parts(reference: Words, gap: Gap, gaps: Sequence[Gap]) -> tuple[list[_Part]
     told, at = list[_Part](), begin
     for other in sorted({(g.first, g.last) for g in gaps}):
         first, last = _place(reference, Gap(*other))
-        if last < begin or first > end or first < at:
+        if other != (gap.first, gap.last) and (last < begin or first > end or first < at):
             continue
         told += [_Part(at, first, None), _Part(first, last, Gap(*other))]
         at = last
@@ -113,20 +112,23 @@ def _says_more(said: Sequence[str], held: int) -> bool:
 
 
 def referred_to(reference: Words, gap: Gap, gaps: Sequence[Gap], values: Sequence[str]) -> bool:
-    """Whether words of a value's sentence stand elsewhere in the text, too: two in a row, or a long one."""
+    """Whether what a value is called stands elsewhere in the text, too: two words of it in a row, or a long one. It is
+    called by the words in front of it in its sentence, and behind it where none are."""
     parts, _ = _parts(reference, gap, gaps)
-    text = reference.text
-    said = [text[part.first : part.last] for part in parts if part.gap is None]
-    said.append(label([value.lstrip("".join(_CLOSING)) for value in values if value]))
-    elsewhere = [_told(part) for part in (text[: parts[0].first], text[parts[-1].last :])]
-    long = {word for one in said for word in _told(one) if len(word) > LONG}
-    pairs = {pair for one in said for pair in pairwise(_told(one)) if max(map(len, pair)) > SHORT}
-    return any(long & set(one) or pairs & set(pairwise(one)) for one in elsewhere)
+    own = next(at for at, part in enumerate(parts) if part.gap == gap)
+    before, behind = (
+        _told(reference.text[part.first : part.last]) for part in (parts[own - 1], parts[own + 1])
+    )
+    called = before or _told(label([value.lstrip("".join(_CLOSING)) for value in values if value])) or behind
+    long = {word for word in called if len(word) > LONG}
+    pairs = {pair for pair in pairwise(called) if max(map(len, pair)) > SHORT}
+    rest = reference.text[: parts[0].first], reference.text[parts[-1].last :]
+    return any(long & set(one) or pairs & set(pairwise(one)) for one in map(_told, rest))
 
 
 def _told(text: str) -> list[str]:
     """Its words of letters, as they are compared."""
-    return [word.casefold() for word in words(text).words if word[0].isalpha()]
+    return [word.casefold() for word in words(text).words if word[:1].isalpha()]
 
 
 def _head(reference: Words, gap: Gap) -> tuple[int, int] | None:
@@ -165,7 +167,7 @@ def _bounds(reference: Words, gap: Gap) -> tuple[int, int]:
     sentence, is a sentence of its own."""
     text = reference.text
     first, last = _place(reference, gap)
-    ends = [(match.start(), match.end()) for match in SENTENCE_END.finditer(text)]
+    ends = [(match.start(), match.end()) for match in SURE_END.finditer(text)]
     begin = max((end for _, end in ends if end <= first), default=0)
     stop = min((start for start, _ in ends if start >= last), default=len(text))
     return (first, first) if first == last and begin == first else (begin, stop)

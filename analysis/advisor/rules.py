@@ -43,8 +43,9 @@ class Rule:
     """action, on whom: a role (`system` stands for developer, too), `tools`, or `prompt` for a text without messages.
 
     pattern: regular expression of what is moved or dropped, with ^ and $ at line ends, without groups. items:
-    squeezed, in the order in which they shall stand. message: of the messages of that role, which one is moved. within:
-    what is moved goes to the end of its own text, and not behind the conversation.
+    squeezed, in the order in which they shall stand; of JSON the arrays and key structures it is about. message: of the
+    messages of that role, which one is moved. within: what is moved goes to the end of its own text, and not behind the
+    conversation.
     """
 
     action: Action

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from analysis.advisor.behaviour import Seen
 from analysis.advisor.cause import Cause
-from analysis.advisor.examples import Key, key
+from analysis.advisor.examples import Key, examples, key
 from analysis.advisor.history import threads
-from analysis.advisor.model import Slot, conversation
+from analysis.advisor.model import Slot
 from cachemodel.prompts.model import Kind, Part, Prompt
 
 MIN_CHARACTERS = 200
@@ -37,11 +37,13 @@ def shared_behind(prompts: Sequence[Prompt]) -> Iterator[Slot]:
     found: dict[Key, _Found] = defaultdict(_Found)
     talk: dict[int, int] = {}
     said: set[tuple[int, Key]] = set()
-    for index, thread in threads(list(enumerate(prompts))).items():
+    shown = examples(list(enumerate(prompts)))
+    for index, thread in threads(list(enumerate(prompts)), shown).items():
         talk[index] = index if thread.earlier is None or not thread.surely else talk[thread.earlier]
         prompt = prompts[index]
-        own = conversation(prompt)
-        first, before = len(prompt.parts) - len(own), 0
+        own = shown.behind(prompt)
+        first, examples_first = len(prompt.parts) - len(own), shown.of(prompt)
+        before = hash(tuple(map(key, examples_first))) if examples_first else 0
         for at, part in enumerate(own):
             new = (talk[index], key(part)) not in said
             said.add((talk[index], key(part)))
@@ -49,7 +51,7 @@ def shared_behind(prompts: Sequence[Prompt]) -> Iterator[Slot]:
                 told = found[key(part)]
                 told.places.append((index, first + at))
                 told.behind.add(before)
-                told.pictures += own[at - 1].kind in _PICTURES
+                told.pictures += prompt.parts[first + at - 1].kind in _PICTURES
             before = hash((before, key(part)))
     for told in found.values():
         n = len(told.places)

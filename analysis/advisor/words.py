@@ -22,10 +22,10 @@ _ABBREVIATED = "".join(
         r"\.\w",  # e.g.
     )
 )
-SENTENCE_END = re.compile(
-    rf"(?<=[!?;])\s+|(?<=\.){_ABBREVIATED}\s+(?![{_LOWER}\s])|(?<=[。！？])\s*|\s*\n+\s*"
-)
-"""The blanks behind a sentence, or the end of a line. A full stop ends none behind a number of one or two digits or a
+SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])\s*|\s*\n+\s*")
+"""The blanks behind a sentence, or the end of a line: finely, for what is compared sentence by sentence."""
+SURE_END = re.compile(rf"(?<=[!?;])\s+|(?<=\.){_ABBREVIATED}\s+(?![{_LOWER}\s])|(?<=[。！？])\s*|\s*\n+\s*")
+"""The same where a rule may cut. A full stop ends none behind a number of one or two digits or a
 short capitalised word, or before a small letter. What is no abbreviation and is taken for one makes two sentences
 one, which are kept together then; the other mistake would tear one apart."""
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufe00-\ufe0f\ufeff]")
@@ -62,7 +62,7 @@ def words(text: str) -> Words:
 
 def says(text: str) -> float:
     """Words of letters in a text; of scripts without blanks, three letters are one."""
-    return sum(1 / 3 if _ALONE.match(word) else 1 for word in words(text).words if word[0].isalpha())
+    return sum(1 / 3 if _ALONE.match(word) else 1 for word in words(text).words if word[:1].isalpha())
 
 
 def normal(text: str) -> str:

@@ -22,9 +22,19 @@ from analysis.advisor.advice import advise
 from analysis.advisor.cause import Cause
 from analysis.advisor.key import key_of
 from analysis.advisor.stored import read_prompts
-from analysis.advisor.stored_verdicts import Decision, Verdict, decide, decisions, verified
+from analysis.advisor.stored_verdicts import (
+    ONE_AT_A_TIME,
+    Decision,
+    Measured,
+    Verdict,
+    decide,
+    decisions,
+    verified,
+)
+from analysis.advisor.text import hangs_on
 from analysis.interval import Interval
 from analysis.prefix_replay.rules import BlockRule, ProviderRule, RadixRule, SlotRule
+from cachemodel.errors import UserError
 from collector.chains.capture import Texts
 from collector.chains.settings import Capture
 from dashboard import advice, data, source
@@ -141,7 +151,7 @@ def test_the_page_says_what_the_advisor_says_of_the_store(filled: Database, draw
     shown = said(page)
     for one in found.suggestions:
         assert one.remedy.what in shown
-        assert one.diff.splitlines()[-1] in shown
+        assert not one.diff or one.diff.splitlines()[-1] in shown
     assert {one.label: one.value for one in page.metric}["P95 time to first token"] == "not priced"
     assert "not verified: hitmap advise LOG --verify URL" in shown
     assert "Not priced in milliseconds" in shown
@@ -274,13 +284,78 @@ def test_a_store_without_the_table_has_no_decisions(empty_db: Database) -> None:
 
 
 def test_what_was_measured_comes_from_findings(db: Database) -> None:
-    columns = ["time", "origin", "name", "subject", "value", "low", "high"]
+    measure(
+        db.client,
+        (1, "k", 3.0, 1.0, "the demo's load"),
+        (2, "k", 5.0, None, ""),
+        (1, "", 9.0, 8.0, "the load"),
+    )
+    assert verified(db.client) == {
+        "k": Measured(Interval(5.0, None, None), ONE_AT_A_TIME),
+        "": Measured(Interval(9.0, 8.0, None), "the load"),
+    }
+
+
+def test_stores_from_before_the_tables_say_what_to_do(empty_db: Database) -> None:
+    assert verified(empty_db.client) == {}
+    with pytest.raises(UserError, match="hitmap store migrate"):
+        decide(empty_db.client, "k", Verdict.ACCEPTED)
+
+
+def test_a_card_says_that_the_store_is_older_than_decisions(filled: Database, draw: Draw) -> None:
+    page = draw(filled.client, **DAY)
+    filled.client.command("DROP TABLE advice_verdicts")
+    button(page, "Accept").click().run()
+    assert not page.exception
+    assert any("hitmap store migrate" in one.value for one in page.error)
+
+
+def measure(client: Client, *told: tuple[int, str, float, float | None, str]) -> None:
+    """Findings of hours, keys, milliseconds, their lower bounds, and what they were measured by."""
+    columns = ["time", "origin", "name", "subject", "value", "low", "high", "inputs"]
     rows = [
-        [datetime(2026, 11, 29, at, tzinfo=UTC), "advise", "advise.saved_ms", subject, value, low, None]
-        for at, subject, value, low in ((1, "k", 3.0, 1.0), (2, "k", 5.0, None), (1, "", 9.0, 8.0))
+        [
+            datetime(2026, 11, 29, hour, tzinfo=UTC),
+            *("advise", "advise.saved_ms", key, value, low, None),
+            json.dumps({"by": by} if by else {"model": "m"}),
+        ]
+        for hour, key, value, low, by in told
     ]
-    db.client.insert("findings", rows, column_names=columns)
-    assert verified(db.client) == {"k": Interval(5.0, None, None), "": Interval(9.0, 8.0, None)}
+    client.insert("findings", rows, column_names=columns)
+
+
+def test_what_was_measured_one_at_a_time_refutes_no_prediction(filled: Database, draw: Draw) -> None:
+    """It stands on its card with how it was measured, and only what was measured under load is drawn."""
+    page = draw(filled.client, **DAY)
+    first, second = (one.key for one in advice.advised(SELECTION, "vllm").cards[:2])
+    measure(filled.client, (1, first, 3.0, 1.0, ONE_AT_A_TIME), (1, "", 4.0, 2.0, ONE_AT_A_TIME))
+    page.run()
+    shown = said(page)
+    assert "mean 3.0 ms" in shown
+    assert "one request at a time, where nobody waits" in shown
+    assert "Measured one request at a time is not in the figure" in shown
+    measure(filled.client, (2, first, 3.0, 1.0, "the load"), (2, second, 3.0, 1.0, "the load"))
+    page.run()
+    assert "not in the figure" not in said(page)
+    assert "by the load" in said(page)
+
+
+def test_what_was_accepted_elsewhere_is_counted(filled: Database, draw: Draw) -> None:
+    page = draw(filled.client, **DAY)
+    assert "accepted before" not in said(page)
+    for key, verdict in (("x", Verdict.ACCEPTED), ("y", Verdict.ACCEPTED), ("z", Verdict.DISMISSED)):
+        decide(filled.client, key, verdict)
+    page.run()
+    assert "2 accepted before, but not found in this selection" in said(page)
+
+
+def test_a_card_says_what_a_saving_hangs_on_as_the_terminal_does(filled: Database, draw: Draw) -> None:
+    shown = said(draw(filled.client, **DAY))
+    told = [one.told for one in advice.advised(SELECTION, "vllm").cards]
+    assert all(hangs_on(one) in shown for one in told)
+    near = replace(told[0], saves=1000, alone=950, needed=1000)
+    assert hangs_on(near) == ""
+    assert hangs_on(replace(near, alone=100)) == "alone it saves 100: what stands before it has to go first"
 
 
 def test_a_figure_has_what_cards_have(filled: Database, draw: Draw) -> None:

@@ -116,6 +116,20 @@ def test_a_budget_is_checked_where_that_is_asked(faulty: Path, options: tuple[st
     assert "clock" in shown.stdout
 
 
+def test_most_prompts_without_tokens_decide_nothing(tmp_path: Path, faulty: Path) -> None:
+    """ShareGPT's conversations: what they say is read, and no server's rendering of it is known."""
+    rows = [json.loads(line) for line in faulty.read_text().splitlines()]
+    log = tmp_path / "talks.jsonl"
+    for row in rows:
+        turns = [{"from": "human", "value": m["content"]} for m in row["body"]["messages"]]
+        row["body"] = {"conversations": turns}
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    shown = advise(log, "--check")
+    assert shown.exit_code == 3, shown.output
+    assert "Not decided: the tokens of" in shown.stdout
+    assert advise(log).exit_code == 0
+
+
 def test_what_is_left_out_is_counted_with_its_reason(faulty: Path) -> None:
     with faulty.open("a") as file:
         file.write('{"broken\n{"neither": 1}\n')
@@ -175,6 +189,9 @@ def test_a_wrong_call_is_told_before_any_work(tmp_path: Path, options: tuple[str
     "options",
     [
         ("--budget", "2"),
+        ("--check", "--budget", "nan"),
+        ("--min-share", "nan"),
+        ("--max-seconds", "nan"),
         ("--cache", "redis"),
         ("--block-size", "0"),
     ],

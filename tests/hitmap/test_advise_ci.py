@@ -151,6 +151,29 @@ def test_a_cause_is_one_rule_however_often_it_is_found(tmp_path: Path) -> None:
     assert {"clock", "tool-order"} <= set(causes)
 
 
+def test_suggestions_of_one_cause_and_place_are_told_apart(tmp_path: Path) -> None:
+    """By what stands around them, which is the same in the next log, too."""
+
+    two = [planted.after_first_line(planted.request_id), planted.at_top(planted.request_id)]
+    two.append(
+        lambda made, index: setattr(made, "system", f"Trace: {index * 7919 % 10007:05}f0a\n{made.system}")
+    )
+
+    def files(seed: int) -> tuple[list[str], list[str]]:
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        log = folder / "log.jsonl"
+        log.write_text(written(planted.log(two, seed=seed)))
+        prints = [one["partialFingerprints"]["slot/v2"] for one in sarif_of(folder, log)["results"]]
+        return prints, [str(case.get("name")) for case in junit_of(folder, log).iter("testcase")]
+
+    prints, names = files(1)
+    assert len(prints) == len(names) > 1
+    assert len(set(prints)) == len(prints)
+    assert len(set(names)) == len(names)
+    assert [set(told) for told in files(2)] == [set(prints), set(names)]
+
+
 def test_a_clean_log_has_no_results_and_one_passing_case(tmp_path: Path) -> None:
     log = log_of(tmp_path, [])
     assert sarif_of(tmp_path, log)["results"] == []
@@ -167,7 +190,9 @@ def test_a_case_fails_past_the_budget_as_the_check_does(tmp_path: Path, budget: 
     root = junit_of(tmp_path, log, "--budget", str(budget))
     told = json.loads(advise(log, "--json").stdout)["suggestions"]
     cases = list(root.iter("testcase"))
-    assert [case.get("name") for case in cases] == [f"{one['cause']} at {one['path']}" for one in told]
+    assert [case.get("name") for case in cases] == [
+        f"{one['cause']} at {one['path']} [{one['key']}]" for one in told
+    ]
     failed = [case.find("failure") is not None for case in cases]
     assert failed == [one["share"] > budget for one in told]
     assert root.get("failures") == str(sum(failed))

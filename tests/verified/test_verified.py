@@ -148,8 +148,8 @@ def test_each_suggestion_is_verified_beside_the_others_and_kept(
         gains = one["verified"]["gains"]
         assert gains["tokens"]["value"] == pytest.approx(gains["tokens_predicted"]["value"], abs=1e-9)
         assert gains["tokens"]["value"] > 5
-        assert stored[one["key"]].value == pytest.approx(gains["ms"]["value"])
-    assert stored[""].value == pytest.approx(told["verified"]["gains"]["ms"]["value"])
+        assert stored[one["key"]].ms.value == pytest.approx(gains["ms"]["value"])
+    assert stored[""].ms.value == pytest.approx(told["verified"]["gains"]["ms"]["value"])
 
 
 def _written(folder: Path, prompts: list[Prompt]) -> Path:

@@ -103,7 +103,8 @@ def test_whatever_a_rule_holds_is_kept_and_steers_nothing(pattern: str, role: st
 
 def test_hostile_text_in_a_log_stays_text() -> None:
     def hostile(made: planted.Log, _: int) -> None:
-        made.system = f'{HOSTILE} """ {made.last.time:%H:%M:%S}\n{made.system}'
+        short = HOSTILE.replace(" [link](javascript:1) **bold**", "")  # what says more goes nowhere
+        made.system = f'{short} """ {made.last.time:%H:%M:%S}\n{made.system}'
 
     prompts = log([hostile])
     advice = advise(prompts, tokens, BlockRule(block_size=4), cache_name="c", tokens_by="w")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.advisor.canonical import array_key, structure
 from analysis.advisor.learn import learn
 from analysis.advisor.remedy import rules_of
 from analysis.advisor.rules import Action, Body, Rule, apply, one_form, search
@@ -28,7 +29,16 @@ VALUES_OF_JSON = st.recursive(
 )
 TEXTS = st.lists(
     st.sampled_from(
-        ["The rules are these.", "Now: 12:04:11", "  a  b\t", "x\r\n", "\n\n", '{"b": 1, "a": [2, "c"]}', "é"]
+        [
+            "The rules are these.",
+            "Now: 12:04:11",
+            "  a  b\t",
+            "x\r\n",
+            "\n\n",
+            '{"b": 1, "a": [2, "c"]}',
+            "é",
+            '{"c": ["b", "a"]}',
+        ]
     ),
     max_size=8,
 ).map("\n".join)
@@ -85,7 +95,8 @@ RULES = st.sampled_from(
         Rule(Action.SORT_TOOLS, "tools"),
         Rule(Action.SORT_KEYS, "tools"),
         Rule(Action.SORT_KEYS, "assistant"),
-        Rule(Action.SORT_JSON, "system"),
+        Rule(Action.SORT_JSON, "system", items=(array_key(["b", "a"]),)),
+        Rule(Action.SORT_KEYS, "user", items=(structure('{"b": 1, "a": []}'),)),
         Rule(Action.ONE_FORM, "system"),
         Rule(Action.SORT_ITEMS, "system", items=("Now: 12:04:11", "The rules are these.")),
         Rule(Action.MOVE, "system", pattern=r"^Now:\s+\d+:\d+:\d+$"),

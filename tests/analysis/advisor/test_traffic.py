@@ -99,6 +99,30 @@ def test_a_log_that_the_store_does_not_have_is_refused(db: Database) -> None:
         traffic(db.client, [f"r{at}" for at in range(10)])
 
 
+def test_an_id_of_several_requests_tells_none_of_them_apart(db: Database) -> None:
+    """Two servers that number their requests alike: by the server that the log names each is found, and without that
+    none; an id that the log has twice is left out on both, and what is left out is told."""
+    of_a, of_b = (rows(side(SENT, Draws.of(N, seed)), server) for seed, server in enumerate(("a", "b")))
+    for one in (*of_a, *of_b):
+        one["request_id"] = one["request_id"].partition("-")[2]
+    insert(db, *of_a, *of_b)
+    ids = [str(at) for at in range(N)]
+    found = traffic(db.client, ids, ["a"] * N)
+    (a,) = found.servers
+    assert a.side.servers == ("a",), "nothing of the other server's is claimed"
+    assert a.prompt.tolist() == list(range(N))
+    assert not any("left out" in note for note in found.notes)
+    with pytest.raises(
+        UserError, match=rf"the store has 0 of the {N} requests.*\({N} requests have ids that others"
+    ):
+        traffic(db.client, ids)
+    twice = [*ids, *ids[50:60]]
+    found = traffic(db.client, twice, ["a"] * len(twice))
+    (a,) = found.servers
+    assert a.prompt.tolist() == [NOT_KNOWN if 50 <= at < 60 else at for at in range(N)]
+    assert found.notes[0] == "20 requests have ids that others have, too, and are left out."
+
+
 def test_what_no_twin_can_be_fitted_to_has_no_price(db: Database) -> None:
     insert(db, *(request(at, at) for at in range(10)))
     with pytest.raises(NoTwin, match="has 10 requests, a twin takes 100"):
