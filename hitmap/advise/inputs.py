@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from cachemodel.prompts.model import Prompt
+from cachemodel.prompts.rebuilt import as_request
+from collector.chains.prompt import read_body
 from hitmap.advise.places import Place, PlacedFiles
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def read_logs(logs: Sequence[Path], tokens: BodyTokens | None = None) -> Read:
     ) as bar:
         task = bar.add_task("", total=whole)
         files = PlacedFiles(logs, progress=lambda count: bar.advance(task, count))
-        prompts = list(files)
+        prompts = [one if _is_request(one) else as_request(one) for one in files]
     left_out = list(_left_out(files))
     if tokens is not None:
         prompts = tokens.read(prompts, with_replies=bool(files.of_events))
@@ -59,6 +61,11 @@ def read_logs(logs: Sequence[Path], tokens: BodyTokens | None = None) -> Read:
         OWN_TOKENS if tokens is None or not tokens.reads else f"{OWN_TOKENS}, read by {tokens.name}",
         files.block_sizes.most_common(1)[0][0],
     )
+
+
+def _is_request(prompt: Prompt) -> bool:
+    """Whether its record has a request whose tokens can be told; conversations, spans and texts have none."""
+    return prompt.body is not None and not isinstance(read_body(prompt.body), str)
 
 
 def _left_out(files: PlacedFiles) -> Iterator[str]:
