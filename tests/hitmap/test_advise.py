@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from tests.analysis.advisor.planted import Change, at_top, clock, log
 from tests.analysis.advisor.test_advice import HOSTILE
 
 CLOCK = at_top(clock("Now: %H:%M:%S"))
+
+MODEL = Path(__file__).parents[1] / "data/vllm-0.32/model"
 
 
 def written(prompts: Sequence[Prompt]) -> str:
@@ -117,17 +120,18 @@ def test_a_budget_is_checked_where_that_is_asked(faulty: Path, options: tuple[st
 
 
 def test_most_prompts_without_tokens_decide_nothing(tmp_path: Path, faulty: Path) -> None:
-    """ShareGPT's conversations: what they say is read, and no server's rendering of it is known."""
-    rows = [json.loads(line) for line in faulty.read_text().splitlines()]
-    log = tmp_path / "talks.jsonl"
-    for row in rows:
-        turns = [{"from": "human", "value": m["content"]} for m in row["body"]["messages"]]
-        row["body"] = {"conversations": turns}
-    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    shown = advise(log, "--check")
+    """By a model whose template refuses them."""
+    model = tmp_path / "model"
+    shutil.copytree(MODEL, model)
+    for file in model.glob("chat_template*"):
+        file.unlink()
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    refuses = "{{ raise_exception('no system messages here') }}"
+    (model / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": refuses}))
+    shown = advise(faulty, "--check", "--tokenizer", str(model))
     assert shown.exit_code == 3, shown.output
     assert "Not decided: the tokens of" in shown.stdout
-    assert advise(log).exit_code == 0
+    assert advise(faulty, "--tokenizer", str(model)).exit_code == 0
 
 
 def test_what_is_left_out_is_counted_with_its_reason(faulty: Path) -> None:
