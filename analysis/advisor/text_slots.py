@@ -30,6 +30,8 @@ _WRITTEN = (
     Cause.MEASUREMENT,
     Cause.NONCE,
     Cause.NONCE_IN_USE,
+    Cause.CLOCK,
+    Cause.COUNTER,
 )  # what values of a text that was replaced look like
 NEAR = 24  # characters between two values of one cause that are one
 

@@ -50,8 +50,8 @@ class Words:
 
 @lru_cache(maxsize=4096)
 def words(text: str) -> Words:
-    """The words of a text."""
-    found = list(_WORD.finditer(text))
+    """The words of a text; signs that nobody sees are none."""
+    found = [match for match in _WORD.finditer(text) if normal(match[0])]
     return Words(
         text,
         tuple(normal(match[0]) for match in found),

@@ -170,3 +170,26 @@ EXPECTED = {
     "tool_keyorder": {Cause.KEY_ORDER},
     "sliding_window": {Cause.SLIDING_WINDOW},
 }
+
+
+@pytest.mark.parametrize("sign", ["\u200b", "\ufeff", "\u200f", "\ufe0f", "\u200d"])
+def test_signs_that_nobody_sees_are_no_words(sign: str) -> None:
+    """One at the beginning of what some requests have, alone or before it, broke the command."""
+
+    def put(made: planted.Log, index: int) -> None:
+        if index % 2:
+            made.system = (
+                f"{sign} {made.system}" if index % 4 == 1 else made.system.replace(". ", f". {sign}", 1)
+            )
+
+    causes = {slot.cause for slot in learn(log([put]))}
+    assert causes <= {Cause.WHITESPACE, Cause.UNICODE}
+
+
+def test_versions_that_give_way_to_the_next_are_deploys() -> None:
+    """Rising as a clock's hours do, five in three hundred requests."""
+
+    def put(made: planted.Log, index: int) -> None:
+        made.system = f"Version {index // 60 + 1}.0 of the rules.\n{made.system}"
+
+    assert learn(log([put], 300)) == []
