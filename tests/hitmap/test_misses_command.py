@@ -239,7 +239,7 @@ def report_of(
 def test_markdown_shows_hostile_ids_and_labels_as_they_are() -> None:
     evil = "hitmap explain 'a`<img src=x>``|\n# b\x1b[31m'"
     page = to_markdown(report_of(evil, "hitmap misses --by x", by="<i>|[x](y)"))
-    assert "* ``` hitmap explain 'a`<img src=x>``|�# b�[31m' ```" in page.splitlines()
+    assert "* ``` hitmap explain 'a`<img src=x>``|↵# b�[31m' ```" in page.splitlines()
     assert "* `hitmap misses --by x`" in page.splitlines()
     assert "\x1b" not in page
     assert r"\<i\>\|\[x\](y)" in page

@@ -15,6 +15,10 @@ from analysis.attribution.certainty.resampling import resampling
 from analysis.attribution.certainty.student import TWO_SIDED_95, student
 from analysis.attribution.model import Side
 from analysis.interval import Interval
+from analysis.quantiles import hd_quantile
+
+FEWEST = 20
+"""Requests of either serving: of fewer, no blocks of time can be cut."""
 
 
 def fall(
@@ -27,12 +31,17 @@ def fall(
     """
     shift = before.arrival.min() - after.arrival.min()
     after = replace(after, arrival=after.arrival + shift, begin=after.begin + shift, end=after.end + shift)
+    if min(before.n, after.n) < FEWEST:
+        was, becomes = (
+            float(one.totals.mean()) if q is None else hd_quantile(one.totals, q) for one in (before, after)
+        )
+        return Interval(was - becomes, None, None), was
     drawn = resampling(before, after, rng, paired=True)
-    was = resampled(before.totals, q, Blocks(drawn.block_a, drawn.counts_a))
-    becomes = resampled(after.totals, q, Blocks(drawn.block_b, drawn.counts_b))
-    value = was.value - becomes.value
+    first = resampled(before.totals, q, Blocks(drawn.block_a, drawn.counts_a))
+    second = resampled(after.totals, q, Blocks(drawn.block_b, drawn.counts_b))
+    value = first.value - second.value
     if drawn.refused:
-        return Interval(value, None, None), was.value
-    spread = float((was.replicates - becomes.replicates).std(ddof=1)) * drawn.widen
+        return Interval(value, None, None), first.value
+    spread = float((first.replicates - second.replicates).std(ddof=1)) * drawn.widen
     half = float(np.hypot(student(TWO_SIDED_95, drawn.degrees) * spread, TWO_SIDED_95 * sigma))
-    return Interval(value, value - half, value + half), was.value
+    return Interval(value, value - half, value + half), first.value

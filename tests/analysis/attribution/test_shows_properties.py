@@ -13,7 +13,8 @@ from analysis.attribution.model import Resampling, Side, Split
 from analysis.attribution.shows.split import shows
 from tests.analysis.attribution.generators import AS_WAS, World, resampled, side
 
-few = settings(max_examples=8, deadline=None)
+# figures with a tolerance: the examples are the same in every run; docs/limits.md names two that miss it
+few = settings(max_examples=8, deadline=None, derandomize=True)
 seeds = st.integers(0, 1000)
 worlds = st.builds(World, hits=st.sampled_from([0.5, 0.8]), decode=st.sampled_from([0.0, 20.0]))
 sizes = st.sampled_from([300, 900, 2500])

@@ -238,7 +238,7 @@ def test_the_token_goes_nowhere_else() -> None:
 def test_what_a_server_calls_a_fault_does_not_steer_the_terminal() -> None:
     with answering(b'HTTP/1.0 200 OK\r\n\r\n{"faults": [{"id": 1, "spec": "\\u001b[31mred\\n"}]}') as url:
         shown = CliRunner().invoke(command, ["inject", url, "--list"]).output
-    assert shown == "on now:\n   1  \ufffd[31mred\ufffd\n"
+    assert shown == "on now:\n   1  \ufffd[31mred\u21b5\n"
 
 
 def test_errors_come_without_a_traceback() -> None:
