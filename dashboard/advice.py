@@ -14,13 +14,12 @@ from analysis.advisor.report import AdviceReport, Told, ordered, report
 from analysis.advisor.stored import Stored, read_prompts
 from analysis.advisor.stored_verdicts import Decision, Measured, Verdict, decide, decisions, verified
 from analysis.prefix_replay.named import CACHES as NAMES
-from analysis.prefix_replay.named import Named, named
+from analysis.prefix_replay.named import Named, named, of_dialect
 from cachemodel.errors import UserError
 from dashboard import data, source
 
 AS_SERVED = "as the server"
 CACHES = (AS_SERVED, *NAMES)
-_BY_DIALECT = {"sglang": "sglang", "llama_cpp": "llama.cpp"}  # others keep blocks as vLLM does
 _WAITING = (
     "Reading prompts, comparing them, and replaying them as sent and rewritten: {} s. Thousands of prompts take a "
     "while; filters can be changed meanwhile."
@@ -109,7 +108,7 @@ def work_out(selection: str, cache: str) -> Advised:
 
 def cache_of(stored: Stored, wanted: str) -> Named:
     """The cache that is wanted, or that of the servers, in their blocks."""
-    name = _BY_DIALECT.get(stored.dialect, "vllm") if wanted == AS_SERVED else wanted
+    name = of_dialect(stored.dialect) if wanted == AS_SERVED else wanted
     return named(name, stored.block_size if name == "vllm" else None)
 
 

@@ -11,6 +11,14 @@ CACHES = ("vllm", "sglang", "llama.cpp", "openai", "anthropic")
 _SIZED = {"vllm": 16, "sglang": 1}
 
 
+_BY_DIALECT = {"sglang": "sglang", "llama_cpp": "llama.cpp"}
+
+
+def of_dialect(dialect: str) -> str:
+    """The one of CACHES that servers of a dialect have; of those that are not named here, blocks as vLLM's."""
+    return _BY_DIALECT.get(dialect, "vllm")
+
+
 class Named(NamedTuple):
     """A rule without limits of room, and what to call the cache in a sentence."""
 

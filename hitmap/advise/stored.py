@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from clickhouse_connect.driver.client import Client
 
 from analysis.advisor.stored import read_prompts
+from analysis.prefix_replay.named import of_dialect
 from hitmap.advise.inputs import Read
-
-_CACHES = {"sglang": "sglang", "llama_cpp": "llama.cpp"}  # of other dialects, blocks as vLLM's
 
 
 def read_store(client: Client, requests: str) -> Read:
@@ -20,6 +19,6 @@ def read_store(client: Client, requests: str) -> Read:
         places={},
         left_out=found.left_out,
         block_size=found.block_size,
-        cache=_CACHES.get(found.dialect, "vllm"),
+        cache=of_dialect(found.dialect),
         partings=[str(parting) for parting in found.partings],
     )
