@@ -53,7 +53,7 @@ def resampling(
         return _refuse(a, b, rounds, f"{' and '.join(empty)} has no requests: choose a wider window")
     if paired or (paired is None and interleaved(a, b)):
         return _together(a, b, rng, rounds, asked=paired is True)
-    cuts = [_cut(side.arrival, *span(side), _series(side, _fine(side))) for side in (a, b)]
+    cuts = [_alone(side) for side in (a, b)]
     draws = [_draw(cut.count, rounds, rng) for cut in cuts]
     return _resampling(a, b, (cuts[0], cuts[1]), (draws[0], draws[1]), paired=False)
 
@@ -137,9 +137,17 @@ def _refuse(a: Side, b: Side, rounds: int, reason: str) -> Resampling:
     )
 
 
-def _fine(side: Side) -> Ints:
-    """The window of each request (n,), of sixty or as many as there are requests; empty ones are not counted."""
-    return _numbered(window(side.arrival, *span(side), min(_BINS, side.n)))
+def _alone(side: Side) -> _Cut:
+    """Blocks of one side, in the time in which its requests come: between bursts nothing is to be learned, and blocks
+    as long as the silence would be few."""
+    begin, end = span(side)
+    bins = min(_BINS, side.n)
+    at = window(side.arrival, begin, end, bins)
+    filled, fine = np.unique(at, return_inverse=True)
+    width = (end - begin) / bins
+    empty_before = at - fine
+    busy_end = end - (bins - len(filled)) * width
+    return _cut(side.arrival - empty_before * width, begin, busy_end, _series(side, fine))
 
 
 def _cut(arrival: Floats, begin: float, end: float, series: Floats) -> _Cut:

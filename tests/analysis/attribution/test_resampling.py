@@ -156,3 +156,17 @@ def test_arms_that_meet_in_two_bursts_have_figures_and_no_intervals() -> None:
     )
     with pytest.raises(UserError, match="share too little time to be paired"):
         resampling(a, b, rng, paired=True)
+
+
+def test_bursts_of_one_side_are_cut_where_requests_come() -> None:
+    """A load that takes turns with others: blocks of the whole time would be four, whatever it remembers."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        a, b = (
+            turns.subset((turns.arrival % 50 < 16))
+            for turns in (under_load(500, 66, 15, rng, begin=at) for at in (0.0, 100.0))
+        )
+        drawn = resampling(a, b, rng, paired=False)
+        assert not drawn.refused
+        assert min(len(np.unique(drawn.block_a)), len(np.unique(drawn.block_b))) >= FEWEST_BLOCKS
+        assert drawn.length_s < 33 / FEWEST_BLOCKS
