@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from analysis.advisor.advice import Advice, Suggestion, advise
-from analysis.advisor.cause import Safety
 from analysis.advisor.export import Export, chosen
-from analysis.advisor.priced import priced
+from analysis.advisor.learning.cause import Safety
+from analysis.advisor.pricing.priced import priced
 from analysis.advisor.report import AdviceReport, Told, ordered, report
-from analysis.advisor.stored import Stored, read_prompts
-from analysis.advisor.stored_verdicts import Decision, Measured, Verdict, decide, decisions, verified
+from analysis.advisor.stored.prompts import Stored, read_prompts
+from analysis.advisor.stored.verdicts import Decision, Measured, Verdict, decide, decisions, verified
 from analysis.prefix_replay.named import CACHES as NAMES
 from analysis.prefix_replay.named import Named, named, of_dialect
 from cachemodel.errors import UserError

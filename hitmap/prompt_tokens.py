@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.advisor.gains import PICTURES
+from analysis.advisor.pricing.gains import PICTURES
 from cachemodel.errors import UserError
 from cachemodel.prompts.blocks import Parts
 from cachemodel.prompts.kv_vocabulary import Vocabulary

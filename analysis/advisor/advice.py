@@ -11,16 +11,16 @@ from itertools import islice
 
 import numpy as np
 
-from analysis.advisor.beside import Beside, beside
-from analysis.advisor.cause import REMEDIES, Remedy
-from analysis.advisor.gains import PICTURES, Body, Change, Gain, Replayed, Tokenize, Total, gains
-from analysis.advisor.learn import learn
-from analysis.advisor.marked import Ends
-from analysis.advisor.model import Slot
-from analysis.advisor.remedy import rules_of
-from analysis.advisor.rendered import template_slots
-from analysis.advisor.retokenised import retokenised_slots
-from analysis.advisor.rules import Rule, apply
+from analysis.advisor.learning.cause import REMEDIES, Remedy
+from analysis.advisor.learning.learn import learn
+from analysis.advisor.learning.model import Slot
+from analysis.advisor.learning.remedy import rules_of
+from analysis.advisor.pricing.gains import PICTURES, Body, Change, Gain, Replayed, Tokenize, Total, gains
+from analysis.advisor.pricing.marked import Ends
+from analysis.advisor.rewriting.rules import Rule, apply
+from analysis.advisor.serving.beside import Beside, beside
+from analysis.advisor.serving.rendered import template_slots
+from analysis.advisor.serving.retokenised import retokenised_slots
 from analysis.prefix_replay.rules import ProviderRule
 from analysis.prefix_replay.rules import Rule as CacheRule
 from cachemodel.prompts.model import Prompt

@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from analysis.advisor.advice import Advice, Suggestion
-from analysis.advisor.cause import Safety
-from analysis.advisor.export_source import Standalone
+from analysis.advisor.learning.cause import Safety
 from analysis.advisor.report import evidence
-from analysis.advisor.rules import Action, Rule, apply
+from analysis.advisor.rewriting.export_source import Standalone
+from analysis.advisor.rewriting.rules import Action, Rule, apply
 from cachemodel.printable import printable
 
 VERSION = 1

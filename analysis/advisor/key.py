@@ -10,8 +10,8 @@ import hashlib
 import re
 
 from analysis.advisor.advice import Suggestion
-from analysis.advisor.model import HEAD_ROLES, Slot
-from analysis.advisor.words import words
+from analysis.advisor.learning.model import HEAD_ROLES, Slot
+from analysis.advisor.rewriting.words import words
 
 LENGTH = 12  # hexadecimal digits: of a thousand suggestions two are called alike once in some hundred million times
 _OPEN = re.compile(r"\[\^\\n\][*+]\?|\[\^\\W\\d_\]\+|\\d\+|\\s\+|(?<!\\)[\^$]")  # what patterns leave open

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.advisor.advice import SCHEMA_VERSION, Advice, Suggestion
-from analysis.advisor.behaviour import Behaviour
-from analysis.advisor.cause import Cause
 from analysis.advisor.key import key_of
-from analysis.advisor.model import Slot
-from analysis.advisor.price import Price, Prices
+from analysis.advisor.learning.behaviour import Behaviour
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.model import Slot
+from analysis.advisor.pricing.price import Price, Prices
 from analysis.interval import Interval
 from analysis.treatments import ANCHORS, CONSTRAINTS
 

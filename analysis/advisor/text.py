@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from analysis.advisor.model import Slot
+from analysis.advisor.learning.model import Slot
 from analysis.advisor.report import AdviceReport, Told
 from analysis.interval import Interval
 from analysis.report.paper import escaped, shown_text

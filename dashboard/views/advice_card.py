@@ -7,7 +7,7 @@ from typing import Literal
 import streamlit as st
 
 from analysis.advisor.report import Told
-from analysis.advisor.stored_verdicts import MAX_REASON, Decision, Measured, Verdict
+from analysis.advisor.stored.verdicts import MAX_REASON, Decision, Measured, Verdict
 from analysis.advisor.text import hangs_on, where, with_interval
 from analysis.interval import Interval
 from cachemodel.errors import UserError

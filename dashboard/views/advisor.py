@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from analysis.advisor.cause import Safety
 from analysis.advisor.export import module, rules_yaml
+from analysis.advisor.learning.cause import Safety
 from analysis.advisor.report import AdviceReport
-from analysis.advisor.stored_chains import Parting
-from analysis.advisor.stored_verdicts import Verdict
+from analysis.advisor.stored.chains import Parting
+from analysis.advisor.stored.verdicts import Verdict
 from analysis.advisor.text import to_markdown
 from analysis.choices import Choices
 from analysis.report.json import to_json

@@ -14,7 +14,7 @@ from analysis.advisor.advice import Advice, Suggestion
 from analysis.advisor.export import Export, module, rules_yaml
 from analysis.advisor.key import key_of
 from analysis.advisor.report import AdviceReport
-from analysis.advisor.rules import Rule as RewriteRule
+from analysis.advisor.rewriting.rules import Rule as RewriteRule
 from analysis.advisor.text import where
 from analysis.prefix_replay.rules import Rule
 from cachemodel.errors import UserError

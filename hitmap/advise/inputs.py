@@ -16,7 +16,7 @@ from collector.chains.prompt import read_body
 from hitmap.advise.places import Place, PlacedFiles
 
 if TYPE_CHECKING:
-    from analysis.advisor.model import Slot
+    from analysis.advisor.learning.model import Slot
     from hitmap.prompt_tokens import BodyTokens
 
 OWN_TOKENS = "the KV events themselves"

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from clickhouse_connect.driver.client import Client
 
-from analysis.advisor.stored_verdicts import ONE_AT_A_TIME
+from analysis.advisor.stored.verdicts import ONE_AT_A_TIME
 from analysis.interval import Interval
 from collector.canary.finding import Finding
 from collector.canary.finding import store as insert

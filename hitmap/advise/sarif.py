@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from analysis.advisor.advice import Suggestion
-from analysis.advisor.cause import REMEDIES, Cause, Safety
 from analysis.advisor.key import key_of
+from analysis.advisor.learning.cause import REMEDIES, Cause, Safety
 from analysis.advisor.report import evidence, told_apart
 from cachemodel.printable import printable
 from hitmap.advise.places import Place

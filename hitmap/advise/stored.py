@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from clickhouse_connect.driver.client import Client
 
-from analysis.advisor.stored import read_prompts
+from analysis.advisor.stored.prompts import read_prompts
 from analysis.prefix_replay.named import of_dialect
 from hitmap.advise.inputs import Read
 

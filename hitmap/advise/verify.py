@@ -15,7 +15,7 @@ from random import SystemRandom
 
 import numpy as np
 
-from analysis.advisor.rules import Rule, apply
+from analysis.advisor.rewriting.rules import Rule, apply
 from analysis.prefix_replay.model import Requests
 from analysis.prefix_replay.replay import replay
 from analysis.prefix_replay.rules import BlockRule, ProviderRule, RadixRule

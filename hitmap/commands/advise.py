@@ -19,7 +19,7 @@ from hitmap.commands._store_option import open_client, open_reader, store_option
 
 if TYPE_CHECKING:
     from analysis.advisor.advice import Advice
-    from analysis.advisor.price import Prices
+    from analysis.advisor.pricing.price import Prices
     from analysis.advisor.report import AdviceReport
     from analysis.prefix_replay.rules import Rule
     from hitmap.advise.inputs import Read
@@ -203,8 +203,8 @@ def command(
         raise UsageError("--each and --keep are about what is measured: add --verify URL")
     _check_folders(folder, sarif_file, junit_file)
     with _not_decided(check):
-        from analysis.advisor.cause import Safety
         from analysis.advisor.export import chosen
+        from analysis.advisor.learning.cause import Safety
         from analysis.prefix_replay.named import named
         from hitmap.advise import view
         from hitmap.advise.deliver import verified, write_for_ci, write_rules
@@ -269,7 +269,7 @@ def _keep(store: str | None, together: Verified, each: Sequence[VerifiedOne]) ->
 
 def _pricing(store: str | None) -> Pricing:
     def price(advice: Advice) -> Prices:
-        from analysis.advisor.priced import priced
+        from analysis.advisor.pricing.priced import priced
 
         with open_reader(store) as client:
             return priced(client, advice)

@@ -15,8 +15,8 @@ from rich.text import Text
 from analysis.advisor.advice import Advice, advise
 from analysis.advisor.export import Export, chosen
 from analysis.advisor.key import key_of
-from analysis.advisor.price import Q
-from analysis.advisor.priced import priced
+from analysis.advisor.pricing.price import Q
+from analysis.advisor.pricing.priced import priced
 from analysis.advisor.report import AdviceReport, report
 from analysis.advisor.text import with_interval
 from analysis.attribution.certainty.fall import fall

@@ -19,10 +19,10 @@ from clickhouse_connect.driver.client import Client
 from streamlit.testing.v1 import AppTest
 
 from analysis.advisor.advice import advise
-from analysis.advisor.cause import Cause
 from analysis.advisor.key import key_of
-from analysis.advisor.stored import read_prompts
-from analysis.advisor.stored_verdicts import (
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.stored.prompts import read_prompts
+from analysis.advisor.stored.verdicts import (
     ONE_AT_A_TIME,
     Decision,
     Measured,
@@ -257,7 +257,7 @@ def test_without_tokens_nothing_is_made_up(
     ],
 )
 def test_the_cache_is_the_servers_unless_another_is_wanted(dialect: str, wanted: str, kind: type) -> None:
-    from analysis.advisor.stored import Stored
+    from analysis.advisor.stored.prompts import Stored
 
     rule, name = advice.cache_of(Stored("s", 1, [], dialect=dialect, block_size=32), wanted)
     assert isinstance(rule, kind)

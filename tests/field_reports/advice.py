@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.advisor.cause import Cause
+from analysis.advisor.learning.cause import Cause
 from analysis.prefix_replay.rules import BlockRule, Rule, SlotRule
 from cachemodel.chat_template import ChatTemplate
 from cachemodel.prompts.model import Prompt

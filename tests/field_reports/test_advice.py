@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from analysis.advisor.advice import advise
-from analysis.advisor.rules import Body
+from analysis.advisor.rewriting.rules import Body
 from tests.analysis.advisor.planted import RULES
 from tests.field_reports.advice import ROWS, Row, template_of
 

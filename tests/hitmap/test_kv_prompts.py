@@ -12,10 +12,10 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from analysis.advisor.advice import Advice, advise
-from analysis.advisor.cause import Cause
-from analysis.advisor.learn import learn
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.learn import learn
 from analysis.advisor.report import AdviceReport, Told, report
-from analysis.advisor.rules import Action, Rule, apply
+from analysis.advisor.rewriting.rules import Action, Rule, apply
 from analysis.prefix_replay.rules import BlockRule
 from cachemodel.errors import UserError
 from cachemodel.kv_events import BlockStored, KVEventBatch

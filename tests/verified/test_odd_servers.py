@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from analysis.advisor.learn import learn
-from analysis.advisor.remedy import rules_of
-from analysis.advisor.rules import Rule
+from analysis.advisor.learning.learn import learn
+from analysis.advisor.learning.remedy import rules_of
+from analysis.advisor.rewriting.rules import Rule
 from analysis.prefix_replay.rules import BlockRule
 from cachemodel.errors import UserError
 from cachemodel.prompts.model import Prompt

@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from analysis.advisor.advice import Advice, advise
-from analysis.advisor.cause import Safety
 from analysis.advisor.export import chosen
-from analysis.advisor.stored_verdicts import verified as verified_rewrites
+from analysis.advisor.learning.cause import Safety
+from analysis.advisor.stored.verdicts import verified as verified_rewrites
 from analysis.interval import Interval
 from cachemodel.prompts.model import Prompt
 from collector.canary import HttpTransport

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from analysis.advisor.advice import Advice, advise, diff
-from analysis.advisor.cause import Cause
+from analysis.advisor.learning.cause import Cause
 from analysis.advisor.report import report
-from analysis.advisor.rules import Body, apply
+from analysis.advisor.rewriting.rules import Body, apply
 from analysis.advisor.text import to_markdown, to_terminal
 from analysis.prefix_replay.rules import BlockRule
 from analysis.report.json import to_json

@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from analysis.advisor.advice import Advice, advise
-from analysis.advisor.cause import Cause
-from analysis.advisor.history import threads
-from analysis.advisor.learn import learn
-from analysis.advisor.remedy import rules_of
-from analysis.advisor.rules import Body, apply
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.learn import learn
+from analysis.advisor.learning.messages.history import threads
+from analysis.advisor.learning.remedy import rules_of
+from analysis.advisor.rewriting.rules import Body, apply
 from analysis.prefix_replay.rules import ANTHROPIC, BlockRule, ProviderRule, RadixRule, Rule, SlotRule
 from cachemodel.prompts.model import Prompt
 from hitmap.prompt_tokens import body_tokens

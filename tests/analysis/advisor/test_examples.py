@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from analysis.advisor.cause import Cause
-from analysis.advisor.examples import examples
-from analysis.advisor.learn import learn
-from analysis.advisor.remedy import rules_of
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.learn import learn
+from analysis.advisor.learning.messages.examples import examples
+from analysis.advisor.learning.remedy import rules_of
 from cachemodel.prompts.model import Prompt
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.prose import sentence

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.advisor.cause import Cause
-from analysis.advisor.history import threads
-from analysis.advisor.learn import learn
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.learn import learn
+from analysis.advisor.learning.messages.history import threads
 from cachemodel.prompts.model import Prompt
 from tests.analysis.advisor import planted
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.advisor.advice import Suggestion, advise
-from analysis.advisor.behaviour import Seen
-from analysis.advisor.cause import Cause
 from analysis.advisor.key import LENGTH, key_of, said_by
-from analysis.advisor.model import Slot
+from analysis.advisor.learning.behaviour import Seen
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.model import Slot
 from analysis.prefix_replay.rules import BlockRule
 from hitmap.prompt_tokens import body_tokens
 from tests.analysis.advisor import planted

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.advisor.cause import Cause
-from analysis.advisor.learn import learn
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.learn import learn
 from cachemodel.prompts.model import Prompt
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.planted import (

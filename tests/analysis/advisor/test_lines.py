@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from analysis.advisor.cause import Cause
-from analysis.advisor.learn import learn
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.learn import learn
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.planted import at_top, clock, log
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from analysis.advisor.advice import Advice, advise
-from analysis.advisor.cause import Cause
-from analysis.advisor.marked import marked
-from analysis.advisor.rules import Body
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.pricing.marked import marked
+from analysis.advisor.rewriting.rules import Body
 from analysis.prefix_replay.rules import ANTHROPIC, BlockRule
 from cachemodel.prompts.model import Prompt
 from cachemodel.prompts.read import read

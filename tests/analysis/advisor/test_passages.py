@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.advisor.cause import Cause
-from analysis.advisor.learn import learn
-from analysis.advisor.model import Slot
-from analysis.advisor.orders import Item, again
-from analysis.advisor.remedy import rules_of
-from analysis.advisor.rules import apply
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.learn import learn
+from analysis.advisor.learning.model import Slot
+from analysis.advisor.learning.remedy import rules_of
+from analysis.advisor.learning.text.orders import Item, again
+from analysis.advisor.rewriting.rules import apply
 from cachemodel.prompts.model import Prompt
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.prose import sentence

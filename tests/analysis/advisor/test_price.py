@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.advisor.gains import Change, Outcome
-from analysis.advisor.price import NOT_KNOWN, Price, Q, Traffic, given, prices
+from analysis.advisor.pricing.gains import Change, Outcome
+from analysis.advisor.pricing.price import NOT_KNOWN, Price, Q, Traffic, given, prices
 from analysis.quantiles import hd_quantile
 from analysis.twin.fit import fit
 from analysis.twin.model import Workload

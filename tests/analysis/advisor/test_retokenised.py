@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.advisor.advice import advise
-from analysis.advisor.cause import Cause
-from analysis.advisor.retokenised import retokenised_slots
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.serving.retokenised import retokenised_slots
 from analysis.prefix_replay.rules import BlockRule
 from cachemodel.prompts.model import Prompt
 from cachemodel.prompts.read import read_value

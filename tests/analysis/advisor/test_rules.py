@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.advisor.canonical import array_key, structure
-from analysis.advisor.learn import learn
-from analysis.advisor.remedy import rules_of
-from analysis.advisor.rules import Action, Body, Rule, apply, one_form, search
+from analysis.advisor.learning.learn import learn
+from analysis.advisor.learning.remedy import rules_of
+from analysis.advisor.rewriting.canonical import array_key, structure
+from analysis.advisor.rewriting.rules import Action, Body, Rule, apply, one_form, search
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.planted import Change, at_top, clock, conversations, log, sometimes
 from tests.analysis.advisor.test_learn import PAIRS, TOOLS, VALUES

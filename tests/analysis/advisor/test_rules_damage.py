@@ -11,14 +11,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from analysis.advisor.behaviour import Seen, behaviour, cause
-from analysis.advisor.canonical import array_key, permuted_arrays
-from analysis.advisor.cause import REMEDIES, Cause, Safety
-from analysis.advisor.learn import learn
-from analysis.advisor.model import Slot
-from analysis.advisor.remedy import rules_of
-from analysis.advisor.rules import Action, Rule, apply
-from analysis.advisor.words import SURE_END
+from analysis.advisor.learning.behaviour import Seen, behaviour, cause
+from analysis.advisor.learning.cause import REMEDIES, Cause, Safety
+from analysis.advisor.learning.learn import learn
+from analysis.advisor.learning.model import Slot
+from analysis.advisor.learning.remedy import rules_of
+from analysis.advisor.rewriting.canonical import array_key, permuted_arrays
+from analysis.advisor.rewriting.rules import Action, Rule, apply
+from analysis.advisor.rewriting.words import SURE_END
 from cachemodel.prompts.model import Prompt
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.planted import TOOLS, Change, Log, at_top, clock, log, sometimes

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from analysis.advisor.cause import Cause
-from analysis.advisor.learn import learn
-from analysis.advisor.remedy import rules_of
-from analysis.advisor.rules import Action, Rule, apply
-from analysis.advisor.search import search
-from analysis.advisor.whole import whole_pattern
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.learn import learn
+from analysis.advisor.learning.remedy import rules_of
+from analysis.advisor.learning.whole import whole_pattern
+from analysis.advisor.rewriting.rules import Action, Rule, apply
+from analysis.advisor.rewriting.search import search
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.planted import after_first_line, conversations, log
 

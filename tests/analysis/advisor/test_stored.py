@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis.advisor import stored_chains, stored_rows
 from analysis.advisor.advice import Advice, advise
-from analysis.advisor.cause import Cause
+from analysis.advisor.learning.cause import Cause
 from analysis.advisor.report import AdviceReport, report
-from analysis.advisor.stored import CAPTURE, NO_SESSIONS, REDACTED, read_prompts
+from analysis.advisor.stored import chains as stored_chains
+from analysis.advisor.stored import rows as stored_rows
+from analysis.advisor.stored.prompts import CAPTURE, NO_SESSIONS, REDACTED, read_prompts
 from analysis.prefix_replay.rules import BlockRule
 from cachemodel.errors import UserError
 from cachemodel.prompts.model import Prompt

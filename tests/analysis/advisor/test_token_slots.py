@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.advisor.cause import Cause
-from analysis.advisor.clusters import clusters
-from analysis.advisor.learn import learn
-from analysis.advisor.model import Cluster, Slot
-from analysis.advisor.token_align import align, gaps, same_tokens
-from analysis.advisor.token_slots import MIN_BEHIND, token_slots
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.clusters import clusters
+from analysis.advisor.learning.learn import learn
+from analysis.advisor.learning.model import Cluster, Slot
+from analysis.advisor.learning.token_align import align, gaps, same_tokens
+from analysis.advisor.learning.token_slots import MIN_BEHIND, token_slots
 from cachemodel.prompts.model import Kind, Part, Prompt
 
 IDS = range(100, 30_000)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.advisor.gains import Change, Outcome
-from analysis.advisor.price import NOT_KNOWN, prices
-from analysis.advisor.traffic import traffic
+from analysis.advisor.pricing.gains import Change, Outcome
+from analysis.advisor.pricing.price import NOT_KNOWN, prices
+from analysis.advisor.pricing.traffic import traffic
 from analysis.attribution.model import Side
 from analysis.twin.model import NoTwin
 from cachemodel.errors import UserError

@@ -9,9 +9,9 @@ import pytest
 
 from analysis.advisor import advice as advice_module
 from analysis.advisor.advice import Advice, advise
-from analysis.advisor.cause import Cause
+from analysis.advisor.learning.cause import Cause
 from analysis.advisor.report import evidence, report, told_apart
-from analysis.advisor.rules import Action, Rule
+from analysis.advisor.rewriting.rules import Action, Rule
 from analysis.prefix_replay.rules import BlockRule
 from cachemodel.prompts.model import Prompt
 from cachemodel.prompts.read import read

@@ -163,7 +163,7 @@ def test_bursts_of_one_side_are_cut_where_requests_come() -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)
         a, b = (
-            turns.subset((turns.arrival % 50 < 16))
+            turns.subset(turns.arrival % 50 < 16)
             for turns in (under_load(500, 66, 15, rng, begin=at) for at in (0.0, 100.0))
         )
         drawn = resampling(a, b, rng, paired=False)

@@ -1,0 +1,1 @@
+"""Where the prompts of one template differ and why, from the prompts alone."""

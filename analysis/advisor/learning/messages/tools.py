@@ -1,0 +1,126 @@
+"""The definitions of tools, request by request: their order, their set, and the text of each."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from analysis.advisor.learning.behaviour import Seen
+from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.text.model import Sample, TextSlot, sample
+from cachemodel.prompts.model import Kind, Part, Prompt
+
+SHOWN = 8
+
+
+def tools(prompt: Prompt) -> list[Part]:
+    """The tools of a request, in order."""
+    return [part for part in prompt.parts if part.kind is Kind.TOOL]
+
+
+def tool_name(text: str) -> str:
+    """Its name in the forms of OpenAI and Anthropic; the beginning of anything else."""
+    try:
+        told = msgspec.json.decode(text.encode(errors="replace"))
+    except (msgspec.DecodeError, RecursionError):
+        told = None
+    inner = told.get("function", told) if isinstance(told, dict) else None
+    name = inner.get("name") if isinstance(inner, dict) else None
+    return name if isinstance(name, str) and name else text[:40]
+
+
+def tool_samples(requests: Sequence[tuple[int, Prompt]]) -> dict[str, list[Sample]]:
+    """The definitions of each tool, by its name."""
+    told: dict[str, list[Sample]] = defaultdict(list)
+    for index, prompt in requests:
+        for part in tools(prompt):
+            told[tool_name(part.text)].append(sample(index, prompt, part))
+    return told
+
+
+def list_slots(
+    requests: Sequence[tuple[int, Prompt]], earlier: Mapping[int, int | None]
+) -> Iterator[TextSlot]:
+    """Slots of the list as a whole. earlier: the request before each in its conversation."""
+    lists = [(index, tuple(tool_name(part.text) for part in tools(prompt))) for index, prompt in requests]
+    if len({names for _, names in lists}) < 2:
+        return
+    yield from _order(lists)
+    yield from _set(lists, earlier)
+
+
+def _order(lists: Sequence[tuple[int, tuple[str, ...]]]) -> Iterator[TextSlot]:
+    """The same tools in another order than most requests have them in."""
+    usual = Counter(names for _, names in lists).most_common(1)[0][0]
+    place = {name: at for at, name in enumerate(usual)}
+    moved = {}
+    for index, names in lists:
+        known = [place[name] for name in names if name in place]
+        if known != sorted(known):
+            moved[index] = names
+    if not moved:
+        return
+    first = min(
+        next((at for at, (a, b) in enumerate(zip(usual, names, strict=False)) if a != b), 0)
+        for names in moved.values()
+    )
+    orders = len({names for _, names in lists})
+    yield _slot(Cause.TOOL_ORDER, lists, moved, usual, first, f"{len(usual)} tools in {orders} orders")
+
+
+def _set(
+    lists: Sequence[tuple[int, tuple[str, ...]]], earlier: Mapping[int, int | None]
+) -> Iterator[TextSlot]:
+    """Tools that nobody had before, or not the request before in the conversation. Senders that have tools of their own
+    each and keep them find them again."""
+    sets = {index: frozenset(names) for index, names in lists}
+    if len(set(sets.values())) < 2:
+        return
+    known: set[frozenset[str]] = set()
+    changed, pairs, last = (
+        dict[int, tuple[str, ...]](),
+        list[tuple[frozenset[str], frozenset[str]]](),
+        lists[0][0],
+    )
+    for index, names in lists:
+        before, own = earlier.get(index), sets[index]
+        if before is not None and sets[before] != own:
+            pairs.append((sets[before], own))
+            changed[index] = names
+        elif known and own not in known:
+            pairs.append((sets[last], own))
+            changed[index] = names
+        known.add(own)
+        last = index
+    usual = Counter(names for _, names in lists).most_common(1)[0][0]
+    growing = all(a < b for a, b in pairs)
+    added = list(dict.fromkeys(name for a, b in pairs for name in sorted(b - a)))
+    what = "grows" if growing else "changes"
+    detail = f"the set of tools {what} {len(pairs)} times: {', '.join(added[:SHOWN])}"
+    first = min(min(len(a & b), len(usual)) for a, b in pairs)
+    yield _slot(Cause.TOOL_SET, lists, changed, usual, first, detail)
+
+
+def _slot(
+    why: Cause,
+    lists: Sequence[tuple[int, tuple[str, ...]]],
+    differing: dict[int, tuple[str, ...]],
+    usual: tuple[str, ...],
+    first: int,
+    detail: str,
+) -> TextSlot:
+    """first: the tool at which they differ."""
+    return TextSlot(
+        cause=why,
+        offset=0,
+        before=usual[first - 1] if first else "",
+        after=usual[first] if first < len(usual) else "",
+        example=next(index for index, names in lists if names == usual),
+        seen=tuple(Seen(index, ", ".join(names)) for index, names in list(differing.items())[:SHOWN]),
+        behaviour=None,
+        differing=frozenset(differing),
+        fixed_behind=0,
+        detail=detail,
+    )

@@ -1,0 +1,58 @@
+"""The rules that put a slot right, where a request can be rewritten without knowing those before it."""
+
+from __future__ import annotations
+
+from analysis.advisor.learning.cause import REMEDIES, Cause, Safety
+from analysis.advisor.learning.model import HEAD_ROLES, Slot
+from analysis.advisor.learning.whole import whole_pattern
+from analysis.advisor.rewriting.canonical import is_array_key
+from analysis.advisor.rewriting.rules import Action, Rule
+
+_ANYTHING = ("", r"^[^\n]*?$", r"^[^\n]+?$", r"[^\n]*?", r"[^\n]+?")  # would move whatever stands first
+_LASTS = (Cause.SESSION_VALUE, Cause.USER_VALUE, Cause.VARIANT)
+_FORMS = (Cause.WHITESPACE, Cause.UNICODE)
+
+
+def rules_of(slot: Slot) -> tuple[Rule, ...]:
+    """The rules; none where the history of the conversation, or something outside the prompt, is at fault, and none
+    where the prompt is known by its tokens alone."""
+    if slot.tokens_alone:
+        return ()
+    role = "system" if slot.role in HEAD_ROLES else slot.role
+    if slot.cause in _FORMS:
+        return (Rule(Action.ONE_FORM, role),)
+    if slot.cause in (Cause.KEY_ORDER, Cause.TOOL_ORDER, Cause.ITEM_ORDER):
+        return _ordering(slot, role)
+    if slot.whole and role == "system":
+        known_by = whole_pattern([one.value for one in slot.seen])
+        return (Rule(Action.MOVE_MESSAGE, role, known_by, message=_ordinal(slot)),) if known_by else ()
+    if slot.pattern in _ANYTHING or REMEDIES[slot.cause].safety is Safety.NONE or role == "tools":
+        return ()
+    dropped = REMEDIES[slot.cause].safety is Safety.DROP and slot.alone
+    if dropped:
+        return (Rule(Action.DROP, role, pattern=slot.pattern),)
+    # what lasts for a session is shared by its turns; in a user's own message there is no other place
+    within = slot.cause in _LASTS or role not in ("system", "prompt")
+    return (Rule(Action.MOVE, role, pattern=slot.pattern, within=within),)
+
+
+def _ordering(slot: Slot, role: str) -> tuple[Rule, ...]:
+    """Of what was seen in several orders, and of nothing else in the prompt."""
+    if slot.cause is Cause.KEY_ORDER:
+        if role == "tools":
+            return (Rule(Action.SORT_KEYS, role),)
+        # calls and results are JSON as a whole; other texts have some of which the order was never seen to vary
+        whole = role in ("assistant", "tool")
+        return (Rule(Action.SORT_KEYS, role, items=slot.items),) if slot.items or whole else ()
+    if role == "tools":
+        return (Rule(Action.SORT_TOOLS, role),) if slot.cause is Cause.TOOL_ORDER else ()
+    if not slot.items:
+        return ()
+    action = Action.SORT_JSON if all(map(is_array_key, slot.items)) else Action.SORT_ITEMS
+    return (Rule(action, role, items=slot.items),)
+
+
+def _ordinal(slot: Slot) -> int:
+    """Which of the messages it is, by its path: system messages that are moved stand at the head."""
+    digits = slot.path.partition("[")[2].partition("]")[0]
+    return int(digits) if digits.isdigit() else 0

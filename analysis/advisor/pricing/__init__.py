@@ -1,0 +1,1 @@
+"""What rewrites would save: tokens by replay through the block rules, milliseconds by the twin."""

@@ -1,0 +1,1 @@
+"""What keeps prompts from the cache that no sender wrote: options, isolation, rendering, retokenised replies."""

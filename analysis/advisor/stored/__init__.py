@@ -1,0 +1,1 @@
+"""Prompts, what is known beside them, and what people decided, from a store."""
