@@ -6,13 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from analysis.advisor.advice import Advice, Suggestion, advise
+from clickhouse_connect.driver.client import Client
+
+from analysis.advisor.advice import Advice
+from analysis.advisor.consult import consult
 from analysis.advisor.export import Export, chosen
 from analysis.advisor.learning.cause import Safety
-from analysis.advisor.pricing.priced import priced
-from analysis.advisor.report import AdviceReport, Told, ordered, report
+from analysis.advisor.priced import priced
+from analysis.advisor.pricing.price import Prices
+from analysis.advisor.report import AdviceReport, Told, ordered
 from analysis.advisor.stored.prompts import Stored, read_prompts
 from analysis.advisor.stored.verdicts import Decision, Measured, Verdict, decide, decisions, verified
+from analysis.advisor.suggest import Suggestion
 from analysis.prefix_replay.named import CACHES as NAMES
 from analysis.prefix_replay.named import Named, named, of_dialect
 from cachemodel.errors import UserError
@@ -80,30 +85,26 @@ def work_out(selection: str, cache: str) -> Advised:
         stored = read_prompts(client, selection, now=now)
         if not stored.prompts:
             return Advised(stored, 0, None, None, (), now)
-        rule, name = cache_of(stored, cache)
-        advice = advise(
+        found = consult(
             stored.prompts,
             tokens,
-            rule,
-            cache_name=name,
-            tokens_by=tokens.name,
-            ends=tokens.ends,
-            picture_tokens=tokens.picture_tokens,
+            cache_of(stored, cache),
+            price=lambda advice: _priced(client, advice),
+            left_out=stored.left_out,
         )
-        advice = replace(advice, notes=(*advice.notes, *tokens.notes()))
-        try:
-            prices, no_price = priced(client, advice), ""
-        except UserError as error:
-            prices, no_price = None, str(error)
-    untold = [f"{count:,} requests: {why}" for why, count in tokens.untold.items()]
-    told = report(advice, [*stored.left_out, *untold], prices)
-    if no_price:
-        told = replace(told, no_price=no_price)
-    suggestions = (one for one, _ in ordered(advice, prices))
+    suggestions = (one for one, _ in ordered(found.advice, found.prices))
     cards = tuple(
-        Card(one, suggestion) for one, suggestion in zip(told.suggestions, suggestions, strict=True)
+        Card(one, suggestion) for one, suggestion in zip(found.report.suggestions, suggestions, strict=True)
     )
-    return Advised(replace(stored, prompts=[]), len(stored.prompts), told, advice, cards, now)
+    return Advised(replace(stored, prompts=[]), len(stored.prompts), found.report, found.advice, cards, now)
+
+
+def _priced(client: Client, advice: Advice) -> Prices:
+    """A page is worth showing without a price, too."""
+    try:
+        return priced(client, advice)
+    except UserError as error:
+        return Prices(refused=str(error))
 
 
 def cache_of(stored: Stored, wanted: str) -> Named:

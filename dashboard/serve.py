@@ -13,9 +13,13 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cachemodel.errors import UserError
-from dashboard.source import Opener, Tokens, use
+from dashboard.source import Opener, use
+
+if TYPE_CHECKING:
+    from analysis.advisor.consult import Tokens
 
 HOST = "127.0.0.1"
 SCRIPT = Path(__file__).with_name("app.py")

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
 from clickhouse_connect.driver.client import Client
-from numpy.typing import NDArray
 
-from cachemodel.prompts.model import Part
+if TYPE_CHECKING:
+    from analysis.advisor.consult import Tokens
+
 
 Opener = Callable[[], AbstractContextManager[Client]]
 """A client that can look and not touch. It raises UserError where there is none, and on what ClickHouse complains of
 while it is open."""
-
-
-class Tokens(Protocol):
-    """The prompt tokens of a request's body. name: of who tells them; untold: requests that have none, by reason;
-    picture_tokens: that an image counts as."""
-
-    name: str
-    untold: dict[str, int]
-    picture_tokens: int
-
-    def __call__(self, body: Mapping[str, Any]) -> NDArray[np.uint32]:
-        """Of one request; none where it has none, which is counted."""
-
-    def ends(self, body: Mapping[str, Any], parts: Sequence[Part]) -> Sequence[int]:
-        """Tokens of a request before the end of each of its parts."""
-
-    def notes(self) -> Sequence[str]:
-        """What to know of the tokens that were told, one sentence each."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from typing import Any
 
 import yaml
 
-from analysis.advisor.advice import Advice, Suggestion
+from analysis.advisor.advice import Advice
+from analysis.advisor.evidence import evidence
 from analysis.advisor.learning.cause import Safety
-from analysis.advisor.report import evidence
 from analysis.advisor.rewriting.export_source import Standalone
 from analysis.advisor.rewriting.rules import Action, Rule, apply
+from analysis.advisor.suggest import Suggestion
 from cachemodel.printable import printable
 
 VERSION = 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 
-from analysis.advisor.advice import Suggestion
 from analysis.advisor.learning.model import HEAD_ROLES, Slot
 from analysis.advisor.rewriting.words import words
+from analysis.advisor.suggest import Suggestion
 
 LENGTH = 12  # hexadecimal digits: of a thousand suggestions two are called alike once in some hundred million times
 _OPEN = re.compile(r"\[\^\\n\][*+]\?|\[\^\\W\\d_\]\+|\\d\+|\\s\+|(?<!\\)[\^$]")  # what patterns leave open

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from analysis.advisor.advice import SCHEMA_VERSION, Advice, Suggestion
+from analysis.advisor.advice import SCHEMA_VERSION, Advice
+from analysis.advisor.evidence import evidence, mends_as_well
 from analysis.advisor.key import key_of
-from analysis.advisor.learning.behaviour import Behaviour
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.model import Slot
 from analysis.advisor.pricing.price import Price, Prices
+from analysis.advisor.suggest import Suggestion
 from analysis.interval import Interval
 from analysis.treatments import ANCHORS, CONSTRAINTS
 
@@ -82,7 +83,8 @@ class ToldBeside:
 
 @dataclass(frozen=True)
 class AdviceReport:
-    """Advice on a log. prompt, served, computed: tokens by the replay; computed_after: with all rewrites in place.
+    """Advice on a log. prompt, served, computed: tokens by the replay; computed_after: with all rewrites in place;
+    computed_after_nothing_less: with those alone that leave nothing out, None where none does.
     counted_prompt, counted_cached: by the usage of responses, None where none told. price: None where there is none;
     no_price: why, empty where nobody asked."""
 
@@ -96,6 +98,7 @@ class AdviceReport:
     served_tokens: int
     computed_tokens: int
     computed_after: int
+    computed_after_nothing_less: int | None
     counted_prompt: int | None
     counted_cached: int | None
     suggestions: list[Told]
@@ -120,7 +123,7 @@ def report(
 ) -> AdviceReport:
     """left_out: what of the log was no prompt, one sentence each; partings: where prompts part by their hashes.
     position: asked where a slot does not tell its own. Suggestions that are priced come first, dearest first."""
-    counted, prices = advice.counted, prices or Prices()
+    counted, nothing_less, prices = advice.counted, advice.nothing_less, prices or Prices()
     told = [_told(one, price, position) for one, price in ordered(advice, prices)]
     return AdviceReport(
         schema_version=SCHEMA_VERSION,
@@ -133,6 +136,7 @@ def report(
         served_tokens=advice.as_sent.served,
         computed_tokens=advice.as_sent.computed,
         computed_after=advice.together.after.total.computed,
+        computed_after_nothing_less=nothing_less.after.total.computed if nothing_less else None,
         counted_prompt=counted.prompt if counted else None,
         counted_cached=counted.served if counted else None,
         suggestions=told,
@@ -200,15 +204,18 @@ def _answer(advice: Advice) -> str:
     if saved <= 0:
         return f"{begin}; {place} keeps up to {first.share:.0%} of that from the cache."
     what = "the suggestion below" if len(advice.suggestions) == 1 else "the suggestions below"
-    return f"{begin}; with {what} {_percent(saved, sent.computed)} of that would be found. First: {place}."
+    found = f"{begin}; with {what} {_percent(saved, sent.computed)} of that would be found"
+    if advice.nothing_less:
+        found += f" ({_percent(advice.nothing_less.saved, sent.computed)} where nothing is left out)"
+    return f"{found}. First: {place}."
 
 
 def _notes(advice: Advice) -> list[str]:
     if not advice.n:
         return []
     told = [
-        f"Tokens by {advice.tokens_by}; found by replay through {advice.cache}, which evicts nothing: an upper bound"
-        " where the cache is small."
+        f"Tokens by {advice.tokens_by}; found by replay through {advice.cache}"
+        + ("." if advice.evicts else ", which evicts nothing: an upper bound where the cache is small.")
     ]
     if (replayed := len(advice.requests)) < advice.n:
         told.append(f"Learned from all {advice.n:,} prompts, replayed with the last {replayed:,}.")
@@ -238,7 +245,7 @@ def _told(one: Suggestion, price: Price | None, position: Position) -> Told:
         requests=slot.requests,
         of=slot.of,
         values=_values(slot),
-        evidence="; ".join([evidence(slot, token), *(_also(slot, other) for other in one.also)]),
+        evidence="; ".join([evidence(slot, token), *(mends_as_well(slot, other) for other in one.also)]),
         saves=one.gain.next.saved if one.gain else None,
         alone=one.gain.alone.saved if one.gain else None,
         needed=one.gain.last.saved if one.gain else None,
@@ -260,45 +267,3 @@ def _values(slot: Slot) -> list[str]:
     """The commonest, or the first where all differ."""
     counts = Counter(one.value for one in slot.seen if one.value)
     return [value[:VALUE_CHARACTERS] for value, _ in counts.most_common(VALUES_SHOWN)]
-
-
-def evidence(slot: Slot, token: int | None = None) -> str:
-    """What was seen, in one sentence. token: at which it begins."""
-    about, by = ("about ", f" ({slot.compared:,} were compared)") if slot.compared else ("", "")
-    begin = f"differs in {about}{slot.requests:,} of {slot.of:,} requests{by}"
-    begin += "" if token is None else f", from token {token:,} on"
-    facts = [slot.detail] if slot.detail else []
-    if slot.behaviour:
-        facts += _facts(slot.cause, slot.behaviour)
-    return f"{begin}: {'; '.join(facts)}" if facts else begin
-
-
-def _also(mended: Slot, slot: Slot) -> str:
-    about = "about " if slot.compared else ""
-    before = " ".join(slot.after.split())
-    what = "the same" if slot.cause is mended.cause else f"{slot.cause.value}"
-    place = f" before \N{LEFT DOUBLE QUOTATION MARK}{before}\N{RIGHT DOUBLE QUOTATION MARK}" if before else ""
-    return f"{what} in {about}{slot.requests:,} of {slot.of:,} others{place}, which it mends as well"
-
-
-def _facts(cause: Cause, behaves: Behaviour) -> list[str]:
-    told = [f"{behaves.distinct:,} different values in {behaves.n:,}"]
-    shown: Mapping[Cause, str | None] = {
-        Cause.CLOCK: _order(behaves),
-        Cause.COUNTER: f"up by {behaves.step:g} each time" if behaves.step else None,
-        Cause.SESSION_VALUE: _constant("session", behaves.in_session),
-        Cause.USER_VALUE: _constant("user", behaves.in_user) or _constant("session", behaves.in_session),
-    }
-    return told + [fact for fact in (shown.get(cause),) if fact]
-
-
-def _order(behaves: Behaviour) -> str | None:
-    if behaves.with_time is not None and behaves.with_time > 0.9:
-        return f"going up with the time of the request (rank correlation {behaves.with_time:.2f})"
-    return f"going up in {behaves.rising:.0%} of the steps" if behaves.rising is not None else None
-
-
-def _constant(what: str, share: float | None) -> str | None:
-    return (
-        f"the same within a {what} in {share:.0%} of the steps" if share is not None and share > 0.5 else None
-    )

@@ -150,3 +150,10 @@ ENGINE = BlockRule(planned=False, copies=False, unknown_first=True)
 ANTHROPIC = ProviderRule(explicit=True)
 
 Rule = BlockRule | RadixRule | SlotRule | ProviderRule
+
+
+def unlimited(rule: Rule) -> bool:
+    """Whether it keeps whatever it was sent, for as long as it lives: room for all is an upper bound of hits."""
+    if isinstance(rule, SlotRule):
+        return rule.host_tokens is None
+    return isinstance(rule, ProviderRule) or rule.capacity is None

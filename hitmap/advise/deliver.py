@@ -10,11 +10,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from analysis.advisor.advice import Advice, Suggestion
+from analysis.advisor.advice import Advice
 from analysis.advisor.export import Export, module, rules_yaml
 from analysis.advisor.key import key_of
 from analysis.advisor.report import AdviceReport
 from analysis.advisor.rewriting.rules import Rule as RewriteRule
+from analysis.advisor.suggest import Suggestion
 from analysis.advisor.text import where
 from analysis.prefix_replay.rules import Rule
 from cachemodel.errors import UserError

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from analysis.advisor.advice import Suggestion
+from analysis.advisor.evidence import evidence
 from analysis.advisor.key import key_of
 from analysis.advisor.learning.cause import REMEDIES, Cause, Safety
-from analysis.advisor.report import evidence, told_apart
+from analysis.advisor.report import told_apart
+from analysis.advisor.suggest import Suggestion
 from cachemodel.printable import printable
 from hitmap.advise.places import Place
 

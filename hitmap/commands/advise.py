@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +18,9 @@ from hitmap.commands._store_option import open_client, open_reader, store_option
 
 if TYPE_CHECKING:
     from analysis.advisor.advice import Advice
+    from analysis.advisor.consult import Consulted, Pricing
     from analysis.advisor.pricing.price import Prices
-    from analysis.advisor.report import AdviceReport
-    from analysis.prefix_replay.rules import Rule
+    from analysis.prefix_replay.named import Named
     from hitmap.advise.inputs import Read
     from hitmap.advise.verify import Verified
     from hitmap.advise.view import VerifiedOne
@@ -41,7 +40,6 @@ class Finite(click.FloatRange):
         return told
 
 
-Pricing = Callable[["Advice"], "Prices"]
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -60,6 +58,13 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--block-size", type=click.IntRange(1, 65536), help="Tokens of a block or page. [default: 16; sglang 1]"
+)
+@click.option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A limit of the cache: capacity=4096 (blocks of vllm, tokens of sglang), slots=8, minimum=2048 ...",
 )
 @click.option(
     "--tokenizer",
@@ -149,6 +154,7 @@ def command(
     of_store: str | None,
     cache: str | None,
     block_size: int | None,
+    settings: tuple[str, ...],
     tokenizer: str,
     min_share: float,
     price: bool,
@@ -211,13 +217,16 @@ def command(
         from hitmap.advise.verify import Bounds
 
         bounds = Bounds(requests, rate, max_seconds)
-        tokens = _tokens(tokenizer)
+        tokens, limits = _tokens(tokenizer), _limits(settings)
         if cache:  # a wrong call is told before anything is read
-            named(cache, block_size)
+            named(cache, block_size, limits)
         read = _read(logs, of_store, store, tokens)
         wanted = cache or read.cache or "vllm"
-        cached = named(wanted, block_size or (read.block_size if wanted in ("vllm", "sglang") else None))
-        advice, told = _advise(read, tokens, *cached, min_share, _pricing(store) if price else None)
+        cached = named(
+            wanted, block_size or (read.block_size if wanted in ("vllm", "sglang") else None), limits
+        )
+        found = _consult(read, tokens, cached, min_share, _pricing(store) if price else None)
+        advice, told = found.advice, found.report
         export = chosen(advice, Safety(safety))
         write_for_ci(advice, told, read.places, budget, sarif_file, junit_file)
         if folder:
@@ -260,6 +269,14 @@ def _check_folders(folder: Path | None, *files: Path | None) -> None:
             raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
+def _limits(settings: Sequence[str]) -> dict[str, str]:
+    """By name. Raises UsageError for what is no NAME=VALUE."""
+    pairs = [one.partition("=") for one in settings]
+    if wrong := [one for one, (_, equals, _) in zip(settings, pairs, strict=True) if not equals]:
+        raise UsageError(f"--set {wrong[0]}: give NAME=VALUE, such as capacity=4096")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
 def _keep(store: str | None, together: Verified, each: Sequence[VerifiedOne]) -> None:
     from hitmap.advise.kept import keep, saved
 
@@ -269,7 +286,7 @@ def _keep(store: str | None, together: Verified, each: Sequence[VerifiedOne]) ->
 
 def _pricing(store: str | None) -> Pricing:
     def price(advice: Advice) -> Prices:
-        from analysis.advisor.pricing.priced import priced
+        from analysis.advisor.priced import priced
 
         with open_reader(store) as client:
             return priced(client, advice)
@@ -277,34 +294,25 @@ def _pricing(store: str | None) -> Pricing:
     return price
 
 
-def _advise(
-    read: Read, tokens: BodyTokens, rule: Rule, name: str, min_share: float, price: Pricing | None
-) -> tuple[Advice, AdviceReport]:
-    from analysis.advisor.advice import advise
-    from analysis.advisor.report import report
+def _consult(
+    read: Read, tokens: BodyTokens, cache: Named, min_share: float, price: Pricing | None
+) -> Consulted:
+    from analysis.advisor.consult import consult
     from hitmap.advise.inputs import Positions
 
     with Console(stderr=True).status("") as status:
-        advice = advise(
+        return consult(
             read.prompts,
             tokens,
-            rule,
-            cache_name=name,
-            tokens_by=read.tokens_by or tokens.name,
-            ends=tokens.ends,
-            picture_tokens=tokens.picture_tokens,
+            cache,
+            tokens_by=read.tokens_by,
             min_share=min_share,
+            price=price,
+            position=Positions(read.prompts, tokens),
+            left_out=read.left_out,
+            partings=read.partings,
             progress=status.update,
         )
-        advice = replace(advice, notes=(*advice.notes, *tokens.notes()))
-        prices = None
-        if price:
-            status.update("serving the requests again")
-            prices = price(advice)
-        status.update("finding where the slots stand")
-        positions = Positions(read.prompts, tokens)
-        untold = [f"{count:,} requests: {why}" for why, count in tokens.untold.items()]
-        return advice, report(advice, [*read.left_out, *untold], prices, positions, read.partings)
 
 
 def _read(logs: Sequence[Path], of_store: str | None, store: str | None, tokens: BodyTokens) -> Read:

@@ -12,17 +12,19 @@ from clickhouse_connect.driver.client import Client
 from rich.console import Console
 from rich.text import Text
 
-from analysis.advisor.advice import Advice, advise
+from analysis.advisor.advice import Advice
+from analysis.advisor.consult import consult
 from analysis.advisor.export import Export, chosen
 from analysis.advisor.key import key_of
+from analysis.advisor.priced import priced
 from analysis.advisor.pricing.price import Q
-from analysis.advisor.pricing.priced import priced
-from analysis.advisor.report import AdviceReport, report
+from analysis.advisor.report import AdviceReport
 from analysis.advisor.text import with_interval
 from analysis.attribution.certainty.fall import fall
 from analysis.attribution.model import Side
 from analysis.attribution.reader import read_side
 from analysis.interval import Interval
+from analysis.prefix_replay.named import Named
 from analysis.prefix_replay.rules import ENGINE
 from analysis.report.metrics import METRICS
 from analysis.selection import Selection
@@ -65,14 +67,15 @@ def advised(client: Client, log: Path, home: Path) -> Advised:
     with log.open() as lines, own.open("w") as out:
         out.writelines(line for line in lines if json.loads(line).get("phase") == AFTER.phase)
     tokens = body_tokens(str(TOKENIZER))
-    advice = advise(
+    engine = Named(ENGINE, "the engine's cache in blocks of 16 tokens")
+    found = consult(
         read_logs([own]).prompts,
         tokens,
-        ENGINE,
-        cache_name="the engine's cache in blocks of 16 tokens",
+        engine,
         tokens_by="the engine's own tokenizer",
+        price=lambda advice: priced(client, advice),
     )
-    return Advised(advice, report(advice, prices=priced(client, advice)), chosen(advice))
+    return Advised(found.advice, found.report, chosen(found.advice))
 
 
 def rewriter(found: Advised, home: Path) -> Rewrite:

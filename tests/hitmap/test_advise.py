@@ -79,6 +79,30 @@ def test_json_is_of_a_version_and_adds_up(faulty: Path) -> None:
     assert one["share"] == pytest.approx(one["saves"] / told["computed_tokens"])
 
 
+def test_the_room_of_the_cache_can_be_said(tmp_path: Path) -> None:
+    """Two long prompts take turns in a server with one slot and nothing put aside."""
+    file = tmp_path / "turns.jsonl"
+    both = (log([], language=language) for language in ("en", "fi"))
+    file.write_text(written([prompt for pair in zip(*both, strict=True) for prompt in pair]))
+    cache = ("--cache", "llama.cpp", "--set", "host_tokens=0", "--json")
+    one, two = (json.loads(advise(file, *cache, "--set", f"slots={slots}").stdout) for slots in (1, 2))
+    assert [told["cause"] for told in one["beside"]] == ["too few slots"]
+    assert one["computed_tokens"] - two["computed_tokens"] == one["beside"][0]["tokens"] > 0
+    assert two["beside"] == []
+    assert "evicts nothing" not in one["notes"][0]
+    wrong = advise(file, "--cache", "llama.cpp", "--set", "capacity=5")
+    assert (type(wrong.exception).__name__, wrong.stdout) == ("UsageError", "")
+
+
+def test_what_leaves_nothing_out_is_told_apart(tmp_path: Path) -> None:
+    """An id is dropped, a clock is moved; dropping one that stands behind the clock saves more."""
+    file = log_of(tmp_path, [planted.at_top(planted.request_id), CLOCK])
+    told = json.loads(advise(file, "--json").stdout)
+    assert {one["safety"] for one in told["suggestions"]} == {"move", "drop"}
+    assert told["computed_after"] < told["computed_after_nothing_less"] <= told["computed_tokens"]
+    assert "where nothing is left out" in told["answer"]
+
+
 def test_a_file_of_markdown(faulty: Path, tmp_path: Path) -> None:
     page = tmp_path / "advice.md"
     shown = advise(faulty, "-o", page)

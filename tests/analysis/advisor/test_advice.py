@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import Console
 
-from analysis.advisor.advice import Advice, advise, diff
+from analysis.advisor.advice import Advice, advise
+from analysis.advisor.diff import diff
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.report import report
 from analysis.advisor.rewriting.rules import Body, apply

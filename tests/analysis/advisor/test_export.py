@@ -18,12 +18,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.advisor.advice import Advice, Suggestion, advise
+from analysis.advisor.advice import Advice, advise
 from analysis.advisor.export import Export, chosen, module, read_rules, rules_yaml
 from analysis.advisor.learning.cause import Cause, Safety
 from analysis.advisor.rewriting import export_source
 from analysis.advisor.rewriting.export_source import Standalone
 from analysis.advisor.rewriting.rules import Action, Body, Rule, apply
+from analysis.advisor.suggest import Suggestion
 from analysis.prefix_replay.rules import BlockRule
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.planted import at_top, clock, log

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.advisor.advice import Suggestion, advise
+from analysis.advisor.advice import advise
 from analysis.advisor.key import LENGTH, key_of, said_by
 from analysis.advisor.learning.behaviour import Seen
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.model import Slot
+from analysis.advisor.suggest import Suggestion
 from analysis.prefix_replay.rules import BlockRule
 from hitmap.prompt_tokens import body_tokens
 from tests.analysis.advisor import planted

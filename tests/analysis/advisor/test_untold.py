@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.advisor import advice as advice_module
+from analysis.advisor import suggest
 from analysis.advisor.advice import Advice, advise
+from analysis.advisor.evidence import evidence
 from analysis.advisor.learning.cause import Cause
-from analysis.advisor.report import evidence, report, told_apart
+from analysis.advisor.report import report, told_apart
 from analysis.advisor.rewriting.rules import Action, Rule
 from analysis.prefix_replay.rules import BlockRule
 from cachemodel.prompts.model import Prompt
 from cachemodel.prompts.read import read
 from hitmap.prompt_tokens import PICTURE_TOKENS, body_tokens
 from tests.analysis.advisor import planted
-from tests.analysis.advisor.planted import at_top, clock, log
+from tests.analysis.advisor.planted import after_first_line, at_top, clock, log
 
 RULES = " ".join(f"Rule {number}: answer in one sentence and name the shelf." for number in range(60))
 INERT = (Rule(Action.MOVE, "system", "no prompt has this"),)
@@ -44,7 +45,7 @@ def prompts(bodies: list[dict[str, Any]]) -> list[Prompt]:
 @pytest.fixture
 def inert(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules that find nothing of what they are to move."""
-    monkeypatch.setattr(advice_module, "rules_of", lambda slot: INERT)
+    monkeypatch.setattr(suggest, "rules_of", lambda slot: INERT)
 
 
 @pytest.mark.usefixtures("inert")
@@ -56,6 +57,18 @@ def test_a_fault_that_its_rules_do_not_reach_is_told_without_them() -> None:
     assert one.share == one.at_most / found.as_sent.computed
     assert found.rules == ()
     assert "keeps up to" in report(found).answer
+
+
+@pytest.mark.usefixtures("inert")
+def test_faults_that_share_a_rule_that_is_no_good_are_told_each() -> None:
+    """The rule belongs to the first of them, and mends the second no more than the first."""
+    two = [
+        at_top(clock("Now: %H:%M:%S")),
+        after_first_line(lambda made: f"Trace {made.random.getrandbits(64):016x}"),
+    ]
+    found = advised(log(two))
+    assert {one.slot.cause for one in found.suggestions} == {Cause.CLOCK, Cause.NONCE}
+    assert all((one.rules, one.gain, one.also) == ((), None, ()) for one in found.suggestions)
 
 
 @pytest.mark.usefixtures("inert")
