@@ -10,7 +10,8 @@ from analysis.advisor.learning.behaviour import Seen, behaviour, cause
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.clusters import clusters
 from analysis.advisor.learning.messages.examples import Examples, examples, examples_in_orders, key
-from analysis.advisor.learning.messages.history import Change, Thread, changes, threads
+from analysis.advisor.learning.messages.history import Change, changes
+from analysis.advisor.learning.messages.threads import Thread, threads
 from analysis.advisor.learning.messages.tools import list_slots, tool_name, tool_samples, tools
 from analysis.advisor.learning.messages.unshared import shared_behind
 from analysis.advisor.learning.model import HEAD_ROLES, Cluster, Slot, conversation, head
@@ -238,10 +239,11 @@ def _of_changes(
         behaves = behaviour(seen)
         named = cause(seen, behaves)
         why = named if named in (Cause.CLOCK, Cause.COUNTER, Cause.NONCE) else why
+    detail = ""
     if why is Cause.INSERTED and part.role in HEAD_ROLES:
         detail = "a system message comes into the middle of the conversation"
-    else:
-        detail = ""
+    elif why is Cause.HISTORY_REWRITTEN and part.kind is Kind.RESULT:
+        detail = "what tools answered is replaced or cut afterwards"
     requests = {one.request for one in told}
     first = {one.request: max(c.behind for c in told if c.request == one.request) for one in told}
     return Slot(

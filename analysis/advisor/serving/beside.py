@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.messages.examples import key
-from analysis.advisor.learning.messages.history import threads
+from analysis.advisor.learning.messages.threads import threads
 from analysis.advisor.pricing.gains import Replayed
 from analysis.advisor.serving.rendered import common
 from analysis.prefix_replay.rules import BlockRule, ProviderRule, SlotRule

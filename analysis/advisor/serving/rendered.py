@@ -10,7 +10,7 @@ import numpy as np
 from analysis.advisor.learning.behaviour import Seen
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.messages.examples import key
-from analysis.advisor.learning.messages.history import threads
+from analysis.advisor.learning.messages.threads import threads
 from analysis.advisor.learning.model import HEAD_ROLES, Slot
 from analysis.advisor.pricing.gains import Tokens
 from cachemodel.prompts.model import Kind, Part, Prompt

@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.advisor.learning.behaviour import Seen
 from analysis.advisor.learning.cause import Cause
-from analysis.advisor.learning.messages.history import threads
+from analysis.advisor.learning.messages.threads import threads
 from analysis.advisor.learning.model import Slot
 from analysis.advisor.pricing.gains import Tokens
 from analysis.advisor.serving.rendered import common

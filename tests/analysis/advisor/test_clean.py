@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from analysis.advisor.advice import Advice, advise
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.learn import learn
-from analysis.advisor.learning.messages.history import threads
+from analysis.advisor.learning.messages.threads import threads
 from analysis.advisor.learning.remedy import rules_of
 from analysis.advisor.rewriting.rules import Body, apply
 from analysis.prefix_replay.rules import ANTHROPIC, BlockRule, ProviderRule, RadixRule, Rule, SlotRule

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +15,9 @@ from hypothesis import strategies as st
 
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.learn import learn
-from analysis.advisor.learning.messages.history import threads
+from analysis.advisor.learning.messages.threads import threads
 from cachemodel.prompts.model import Prompt
+from cachemodel.prompts.read import read
 from tests.analysis.advisor import planted
 
 NAMES = ("Hugo", "Kaya", "Aino", "Liam", "Noor", "Omar")
@@ -96,3 +100,63 @@ def test_where_a_summary_breaks_the_prefix_the_window_behind_it_is_not_blamed() 
     window = told["messages[2].content"]
     assert window.cause is Cause.SLIDING_WINDOW
     assert window.requests == 60  # of 12 talks and nine turns on which it slides, those without a new summary
+
+
+def agent(later: Callable[[str], str], keep: int, *, sessions: bool, anthropic: bool) -> list[Prompt]:
+    """Four agents side by side read files, step by step; of results but the last `keep` the `later` form is sent."""
+    chance, told = random.Random(0), list[Prompt]()
+    talks: list[list[tuple[str, str]]] = [[] for _ in range(4)]
+    for step in range(12):
+        for number, results in enumerate(talks):
+            shown = [
+                text if at >= len(results) - keep else later(text) for at, (_, text) in enumerate(results)
+            ]
+            calls = [(name, text) for (name, _), text in zip(results, shown, strict=True)]
+            body = (as_anthropic if anthropic else as_openai)(number, calls)
+            record = {"time": 1e9 + 10 * step + number, "body": body}
+            (one,) = read(record | ({"session": f"s{number}"} if sessions else {}), f"r{step}-{number}")
+            assert isinstance(one, Prompt)
+            told.append(one)
+            results.append((f"src/module_{step}.py", planted.question(chance) * 12))
+    return told
+
+
+TASK = "Find out why the parcels of branch {} are late, and mend it in the code."
+SYSTEM = "\n".join(planted.RULES["en"] * 2)
+
+
+def as_openai(number: int, calls: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
+    messages.append({"role": "user", "content": TASK.format(number)})
+    for at, (name, text) in enumerate(calls):
+        call = {"name": "read_file", "arguments": json.dumps({"path": name})}
+        called = {"id": f"call_{at}", "type": "function", "function": call}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [called]})
+        messages.append({"role": "tool", "tool_call_id": f"call_{at}", "content": text})
+    return {"model": "m", "messages": messages}
+
+
+def as_anthropic(number: int, calls: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": TASK.format(number)}]
+    for at, (name, text) in enumerate(calls):
+        call = {"type": "tool_use", "id": f"toolu_{at}", "name": "read_file", "input": {"path": name}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{at}", "content": text}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return {"model": "claude", "max_tokens": 10, "system": SYSTEM, "messages": messages}
+
+
+@pytest.mark.parametrize("sessions", [True, False])
+@pytest.mark.parametrize("anthropic", [True, False])
+@pytest.mark.parametrize("keep", [2, 4])
+@pytest.mark.parametrize(
+    "later", [lambda _: "[Old tool result content cleared]", lambda text: text[:60] + " ..."]
+)
+def test_tool_results_that_are_cleared_later_are_told(
+    later: Callable[[str], str], keep: int, anthropic: bool, sessions: bool
+) -> None:
+    (slot,) = learn(agent(later, keep, sessions=sessions, anthropic=anthropic))
+    assert slot.cause is Cause.HISTORY_REWRITTEN
+    assert slot.detail == "what tools answered is replaced or cut afterwards"
+    assert slot.requests == 4 * (12 - keep - 1)
+    for harmless in (1, 99):  # behind the last result nothing was sent before
+        assert learn(agent(later, harmless, sessions=sessions, anthropic=anthropic)) == []

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple
 
 from rapidfuzz.distance import Indel
 
 from analysis.advisor.learning.cause import Cause
-from analysis.advisor.learning.messages.examples import ANSWERING, Examples, Key, answers, examples, key
+from analysis.advisor.learning.messages.examples import Examples, Key, key
 from analysis.advisor.learning.model import HEAD_ROLES, conversation
 from analysis.advisor.learning.text.align import differences
 from analysis.advisor.rewriting.canonical import json_in_order, moved_items, sorted_json
 from analysis.advisor.rewriting.words import normal, squeezed, words
 from cachemodel.prompts.model import Kind, Part, Prompt
 
-MIN_CHARACTERS = 16  # of a message by which a conversation is known again
-ENOUGH = 3  # messages of it, where the first one is another
 _THOUGHT = re.compile(r"\s*<(think|thinking|reasoning|thought)\b[^>]*>.*?</\1>\s*", re.DOTALL | re.IGNORECASE)
+
+KNOWN_AGAIN = 64  # characters of messages that both have behind one that differs: it is one conversation
+SHOWN = 80  # characters of a text that was changed as a whole
 
 NO_EXAMPLES = Examples(frozenset(), frozenset())
 
@@ -41,114 +40,6 @@ class Change:
     before: str
     now: str
     behind: int
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """Where a request stands in its conversation. earlier: the request before it, None where there is none. surely:
-    whether what they say tells so, rather than the session that they name."""
-
-    earlier: int | None
-    surely: bool
-
-
-def threads(requests: Sequence[tuple[int, Prompt]], found: Examples | None = None) -> dict[int, Thread]:
-    """The request before each in the same conversation: the one that it goes on from word for word; else the latest one
-    that has most of its messages and is known to be of the conversation. What stands between two others and is no
-    answer tells nothing: many conversations may have it, such as instructions. found: examples, which tell nothing."""
-    found = examples(requests) if found is None else found
-    whole: dict[int, int] = {}
-    known, told = _Known(), dict[int, Thread]()
-    for index, prompt in requests:
-        own = found.behind(prompt)
-        keys = [key(part) for part in own]
-        begun = list(accumulate(keys, _hashed, initial=0))
-        before = _gone_on_from(own, begun, whole)
-        if before is None:
-            before = known.before(keys, prompt.session)
-        told[index] = Thread(
-            known.last_of.get(prompt.session) if before is None else before, before is not None
-        )
-        whole[begun[-1]] = index
-        known.add(index, before, own, keys, prompt.session)
-    return told
-
-
-def _hashed(before: int, one: Key) -> int:
-    return hash((before, one))
-
-
-def _gone_on_from(own: Sequence[Part], begun: Sequence[int], whole: Mapping[int, int]) -> int | None:
-    """The request that a conversation begins with, all of it, with nothing but answers between it and the last message.
-    begun: hashes of the first n parts; whole: of all that requests said."""
-    last = own[-1].message if own else 0
-    at = sum(part.message != last for part in own)
-    while at and begun[at] not in whole and answers(own[at - 1]):
-        at -= 1
-    long_enough = sum(len(part.text) for part in own[:at]) >= MIN_CHARACTERS
-    return whole.get(begun[at]) if at and long_enough else None
-
-
-class _Known:
-    """The requests so far by what tells their conversations, which are named by their first one. last_of: the latest
-    of each session."""
-
-    def __init__(self) -> None:
-        self.last_of: dict[str, int] = {}
-        self._last_with: dict[Key, int] = {}
-        self._said = Counter[Key]()
-        self._first: dict[int, Key] = {}
-        self._session: dict[int, str] = {}
-        self._talk: dict[int, int] = {}
-
-    def before(self, keys: Sequence[Key], session: str) -> int | None:
-        """The latest request with most of these messages: of the same session, with the same first message, or with
-        ENOUGH of them that were said once and are not all answers. Others may have been answered alike."""
-        votes, once, asked = Counter[int](), Counter[int](), set[int]()
-        for one in keys[:-1]:
-            if (at := self._last_with.get(one)) is None:
-                continue
-            votes[at] += 1
-            once[self._talk[at]] += self._said[one] == 1
-            if one[0] not in ANSWERING:
-                asked.add(self._talk[at])
-        ranked = [
-            (begins, count, at)
-            for at, count in votes.items()
-            if (begins := self._first.get(at) == keys[0])
-            or (session and self._session[at] == session)
-            or (once[self._talk[at]] >= ENOUGH and self._talk[at] in asked)
-        ]
-        return max(ranked)[2] if ranked else None
-
-    def add(
-        self, index: int, before: int | None, own: Sequence[Part], keys: Sequence[Key], session: str
-    ) -> None:
-        """A request that was sent, and the one before it in its conversation."""
-        self._talk[index] = index if before is None else self._talk[before]
-        self._last_with.update((one, index) for one in _telling(keys) if len(one[2]) >= MIN_CHARACTERS)
-        self._said.update(key(part) for part in _new(own))
-        self._session[index] = session
-        if keys:
-            self._first[index] = keys[0]
-        if session:
-            self.last_of[session] = index
-
-
-def _new(own: Sequence[Part]) -> Iterator[Part]:
-    """What a request says for the first time: its last message, and the answers before it."""
-    for part in reversed(own):
-        if part.message != own[-1].message and not answers(part):
-            return
-        yield part
-
-
-def _telling(keys: Sequence[Key]) -> Iterator[Key]:
-    """The first and the last message, and what was answered in between."""
-    for at, one in enumerate(keys):
-        role, kind, _ = one
-        if at in (0, len(keys) - 1) or role in ANSWERING or kind in (Kind.CALL, Kind.RESULT):
-            yield one
 
 
 def changes(
@@ -247,9 +138,15 @@ def _pairs(gone: Sequence[Part], come: Sequence[Part], behind: int) -> Iterator[
     """Messages that stand in one place and differ."""
     rest = [len(part.text) for part in come]
     for at, (old, new) in enumerate(zip(gone, come, strict=False)):
-        if old.role != new.role or old.kind != new.kind or not _alike(_said(old.text), _said(new.text)):
-            return  # from here on it is another conversation
         after = behind + sum(rest[at + 1 : len(gone)])
+        if old.role != new.role or old.kind != new.kind:
+            return  # from here on it is another conversation
+        if not _alike(_said(old.text), _said(new.text)):
+            # What a tool answered, or what stands before the same messages, was replaced: cleared, or summed up.
+            if old.kind is not Kind.RESULT and behind < KNOWN_AGAIN:
+                return
+            yield Cause.HISTORY_REWRITTEN, at, 0, old.text[:SHOWN], new.text[:SHOWN], after
+            continue
         yield from (
             (why, at, offset, a, b, after + own) for why, offset, a, b, own in _text(old.text, new.text)
         )
@@ -260,16 +157,16 @@ def _text(old: str, new: str) -> Iterator[tuple[Cause, int, str, str, int]]:
     if old == new:
         return
     if len(_said(old)) < len(old) and squeezed(_said(old)) == squeezed(_said(new)):
-        yield Cause.REASONING_STRIPPED, 0, old[:80], new[:80], len(new)
+        yield Cause.REASONING_STRIPPED, 0, old[:SHOWN], new[:SHOWN], len(new)
     elif _in_order(old) is not None and _in_order(old) == _in_order(new):
-        yield Cause.KEY_ORDER, _first_difference(old, new), old[:80], new[:80], len(new)
+        yield Cause.KEY_ORDER, _first_difference(old, new), old[:SHOWN], new[:SHOWN], len(new)
     elif normal(old) == normal(new):
-        yield Cause.UNICODE, _first_difference(old, new), old[:80], new[:80], len(new)
+        yield Cause.UNICODE, _first_difference(old, new), old[:SHOWN], new[:SHOWN], len(new)
     elif squeezed(old) == squeezed(new):
         at = _first_difference(old, new)
         yield Cause.WHITESPACE, at, old[at : at + 20], new[at : at + 20], len(new) - at
     elif squeezed(json_in_order(old)) == squeezed(json_in_order(new)):
-        yield Cause.KEY_ORDER, _first_difference(old, new), old[:80], new[:80], len(new)
+        yield Cause.KEY_ORDER, _first_difference(old, new), old[:SHOWN], new[:SHOWN], len(new)
     elif moved := moved_items(old, new):
         yield Cause.ITEM_ORDER, _first_difference(old, new), moved[0], moved[-1], len(new)
     else:

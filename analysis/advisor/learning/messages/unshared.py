@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from analysis.advisor.learning.behaviour import Seen
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.messages.examples import Key, examples, key
-from analysis.advisor.learning.messages.history import threads
+from analysis.advisor.learning.messages.threads import threads
 from analysis.advisor.learning.model import Slot
 from cachemodel.prompts.model import Kind, Part, Prompt
 
