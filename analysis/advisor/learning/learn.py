@@ -26,6 +26,7 @@ MIN_SHARE = 0.005  # of the characters of the log, that a slot costs at least
 MIN_BEHIND = 32  # characters behind a slot on average: fewer are less than a block
 MOST_PAIRS = 4000  # requests of a cluster whose conversation is followed
 _TEXTS = (Kind.TEXT, Kind.RESULT)
+_SEEN_AND_HEARD = (Kind.IMAGE, Kind.AUDIO, Kind.FILE)
 
 Place = tuple[str, int]
 """Role, and which of its parts in the head; or one of the user's in the conversation."""
@@ -237,13 +238,15 @@ def _of_changes(
     behaves = None
     if why is Cause.HISTORY_REWRITTEN and len(seen) > 2:
         behaves = behaviour(seen)
-        named = cause(seen, behaves)
+        named = why if part.kind in _SEEN_AND_HEARD else cause(seen, behaves)
         why = named if named in (Cause.CLOCK, Cause.COUNTER, Cause.NONCE) else why
     detail = ""
     if why is Cause.INSERTED and part.role in HEAD_ROLES:
         detail = "a system message comes into the middle of the conversation"
     elif why is Cause.HISTORY_REWRITTEN and part.kind is Kind.RESULT:
         detail = "what tools answered is replaced or cut afterwards"
+    elif why is Cause.HISTORY_REWRITTEN and part.kind in _SEEN_AND_HEARD:
+        detail = f"the {part.kind.value} is another one: encoded anew, or another file"
     requests = {one.request for one in told}
     first = {one.request: max(c.behind for c in told if c.request == one.request) for one in told}
     return Slot(

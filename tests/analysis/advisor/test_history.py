@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -160,3 +162,29 @@ def test_tool_results_that_are_cleared_later_are_told(
     assert slot.requests == 4 * (12 - keep - 1)
     for harmless in (1, 99):  # behind the last result nothing was sent before
         assert learn(agent(later, harmless, sessions=sessions, anthropic=anthropic)) == []
+
+
+def test_an_image_that_is_encoded_anew_is_told() -> None:
+    """Each turn brings the same receipt as other bytes, in front of all that was said."""
+
+    def receipt(made: planted.Log, _: int, *, anew: bool) -> None:
+        first = made.last.messages[1]
+        if not isinstance(first["content"], str):
+            return
+        told = made.random if anew else random.Random(made.last.session)
+        data = base64.b64encode(told.randbytes(300)).decode()
+        picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+        made.last.messages[1] = first | {"content": [picture, {"type": "text", "text": first["content"]}]}
+
+    for anew, found in ((True, [Cause.HISTORY_REWRITTEN]), (False, [])):
+        log = planted.conversations([partial(receipt, anew=anew)], turns=10)
+        prompts = [
+            one
+            for at, prompt in enumerate(log)
+            for one in read({"time": prompt.time, "session": prompt.session, "body": prompt.body}, f"r{at}")
+            if isinstance(one, Prompt)
+        ]
+        slots = learn(prompts)
+        assert [slot.cause for slot in slots] == found
+        assert all(slot.path == "messages[1].content[0]" for slot in slots)
+        assert all(slot.detail == "the image is another one: encoded anew, or another file" for slot in slots)
