@@ -93,6 +93,7 @@ def _show(found: Heatmap, made: datetime, filters: Filters) -> None:
     if (sampled := found.sampled[layer]) > 1:
         st.caption(f"One request in {sampled:,} was read for this layer; counts are estimates.")
     _marks(found)
+    _treatments(found)
     if found.warnings:
         st.warning("\n".join(f"- {plain(warning)}" for warning in found.warnings))
     _downloads(found, layer)
@@ -131,6 +132,18 @@ def _marks(found: Heatmap) -> None:
         column_config={n: st.column_config.NumberColumn(format=f) for n, f in formats.items() if n in rows},
         key="table.marks",
     )
+
+
+def _treatments(found: Heatmap) -> None:
+    """Ways to ask that the zones call for; a template shows how requests are written then."""
+    if not found.treatments:
+        return
+    st.subheader("What the zones call for", anchor=False)
+    for one in found.treatments:
+        with st.expander(f"{one.zone}: {one.name}"):
+            st.markdown(plain(f"Where {one.when}: {one.what}."))
+            st.code(one.template, language=None)
+            st.caption(plain(f"What the model sees: {one.differs}."))
 
 
 def _downloads(found: Heatmap, layer: str) -> None:

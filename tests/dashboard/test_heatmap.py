@@ -148,6 +148,15 @@ def test_the_page_says_what_analysis_says(store: Database, found: Heatmap, draw:
         assert text in shown
 
 
+def test_what_the_zones_call_for_comes_with_its_template(store: Database, found: Heatmap, draw: Draw) -> None:
+    assert found.treatments
+    page = draw(store.client, **HOUR)
+    assert [one.label for one in page.expander] == [f"{one.zone}: {one.name}" for one in found.treatments]
+    assert [one.value for one in page.code][-len(found.treatments) :] == [
+        one.template for one in found.treatments
+    ]
+
+
 def test_where_no_response_is_kept_the_layer_says_so(store: Database, draw: Draw) -> None:
     assert "No responses are kept" in said(draw(store.client, **HOUR, layer="stability"))
 
