@@ -28,7 +28,7 @@ def waterfall(view: View) -> go.Figure:
     ]
     if rest:
         steps.append((f"{len(rest)} more", sum(s.value for s in rest), None, None, FAINT, "the smallest"))
-    steps.append(("not explained", *residual, FAINT, "the method's own error"))
+    steps.append(("not explained", *residual, FAINT, "chance, and the method's own error"))
     figure, at, ticks = go.Figure(), 0.0, []
     for row, (name, value, low, high, colour, tip) in enumerate(steps):
         _bar(figure, row, at, value, low, high, colour, f"{in_chart(name)}<br>{tip}")

@@ -6,15 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from analysis.attribution.certainty.gate import LEAST_OF_LEVEL, OWN_SIGMAS, level_of
+from analysis.attribution.certainty.student import sigmas
 from analysis.attribution.layers import half_told
-from analysis.attribution.model import Side
+from analysis.attribution.model import Resampling, Side, Split
 from analysis.attribution.shows.learned import Common, Learned
 from analysis.composition import UNATTRIBUTED
+from analysis.numbers import digits, quantile_name
 from analysis.quantiles import Floats
 
 _SHARE = 0.01  # of a side's requests, from which on a caveat is one
 _CORRELATION = 0.1
 _SIGMAS = 4.0
+_MOST = 0.5  # of a change
 
 
 def caveats(a: Side, b: Side, common: Common, of_a: Learned, of_b: Learned) -> tuple[str, ...]:
@@ -27,6 +31,27 @@ def caveats(a: Side, b: Side, common: Common, of_a: Learned, of_b: Learned) -> t
         *_layers_of_one(a, b),
         *_dependence(common, of_a, of_b),
     )
+
+
+def left_over(found: Split, a: Side, b: Side, resampling: Resampling) -> tuple[str, ...]:
+    """Why more than half of a change has no name: what is taken as unchanged, and what few requests have in common by
+    chance, has none, and far out in the tail that can be more than what did change."""
+    sigma = resampling.widen * float(found.change_replicates.std()) if len(found.change_replicates) else 0.0
+    if resampling.refused or not sigma > 0 or abs(found.residual) <= _MOST * abs(found.change):
+        return ()
+    if abs(found.residual) < LEAST_OF_LEVEL * level_of(found.q, a, b):
+        return ()
+    what = (
+        f"{digits(found.residual, '+')} ms are not explained, of a change of {digits(found.change, '+')} ms; two"
+        f" samples of the same traffic differ by {digits(sigma)} ms (one sigma) at {quantile_name(found.q)}"
+    )
+    if found.q is not None:
+        far = min(found.q, 1 - found.q)
+        beyond = [f"{int(round(side.n * far, 6)):,} of {side.name}'s {side.n:,}" for side in (a, b)]
+        what += f", beyond which {' and '.join(beyond)} requests lie"
+    if sigmas(np.abs(found.residual) / sigma, resampling.degrees) <= OWN_SIGMAS:
+        return (f"{what}: so it can be chance, of which more requests leave less",)
+    return (f"{what}: so it is more than chance, such as layers that go together in another way",)
 
 
 def _alone(a: Side, b: Side, common: Common) -> Iterator[str]:

@@ -26,12 +26,12 @@ def misfits(common: Common, a: Learned, b: Learned, q: float | None) -> Floats:
     return np.array([_misfit(common, looked, i) for i in range(len(common.layers))])
 
 
-def taken_in(replicates: Floats, values: Floats, of: Floats, given: Floats) -> Floats:
-    """Replicates (r, m) of shares (m,) that know of such errors `of` (m,) of the layers, which what the layers are
-    `given` (m,; 1 or 0) has with the other sign, each by its part of these shares. With the sides exchanged all of it
-    has the other sign."""
+def taken_in(replicates: Floats, values: Floats, change: float, of: Floats, given: Floats) -> Floats:
+    """Replicates (r, m) of shares (m,) of a change, that know of such errors `of` (m,) of the layers, which what the
+    layers are `given` (m,; 1 or 0) has with the other sign, each by its part of these shares. With the sides exchanged
+    all of it has the other sign: that of the change, since all shares can be 0."""
     draws = np.random.default_rng(0).standard_normal((len(replicates), len(values)))
-    draws *= np.copysign(1.0, values.sum())
+    draws *= np.copysign(1.0, change)
     if len(draws) < 2:
         return replicates
     errors = (draws - draws.mean(axis=0)) / draws.std(axis=0, ddof=1) * of
@@ -81,13 +81,18 @@ def _misfit(common: Common, looked: list[_Looked], i: int) -> float:
 
 
 def _cells(tokens: list[Floats], strata: list[Ints], count: int) -> list[Ints]:
-    """The cell of each request of both sides: its stratum's number times _CELLS and its place there by tokens."""
+    """The cell of each request of both sides: its stratum's number times _CELLS and its place there by tokens. Equal
+    ones are in one cell, or which side comes first would decide."""
     both, stratum = np.concatenate(tokens), np.concatenate(strata)
     order = np.lexsort((both, stratum))
     size = np.bincount(stratum, minlength=count)
     start = np.concatenate(([0], np.cumsum(size)[:-1]))
+    new = np.diff(both[order], prepend=np.nan) != 0
+    new[start[size > 0]] = True
+    first = np.flatnonzero(new)
+    middle = first + np.diff(first, append=len(both)) // 2
     place = np.empty(len(both), dtype=np.int64)
-    place[order] = np.arange(len(both)) - np.repeat(start, size)
+    place[order] = middle[np.cumsum(new) - 1] - np.repeat(start, size)
     cell = stratum * _CELLS + place * _CELLS // size[stratum]
     return np.split(cell, [len(tokens[0])])
 

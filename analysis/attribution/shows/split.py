@@ -24,7 +24,7 @@ from analysis.attribution.change import refusal, split
 from analysis.attribution.model import Refused, Resampling, Side, Split
 from analysis.attribution.shapley import exact as all_subsets
 from analysis.attribution.shapley import screened
-from analysis.attribution.shows.caveats import caveats
+from analysis.attribution.shows.caveats import caveats, left_over
 from analysis.attribution.shows.learned import Common, learn
 from analysis.attribution.shows.misfit import misfits, taken_in
 from analysis.attribution.shows.swap import Coalition, Swap
@@ -64,6 +64,7 @@ def shows(
     )  # fmt: skip
     for i, alone in still.items():
         result.replicates[:, i] = alone
+    result = replace(result, notes=(*result.notes, *left_over(result, a, b, resampling)))
     return _with_misfits(result, mechanisms, misfits(common, of_a, of_b, q))
 
 
@@ -71,7 +72,7 @@ def _with_misfits(found: Split, mechanisms: list[_Mechanism], of_layers: Floats)
     """With what the laws of the layers get wrong in the intervals: a share that is no larger is no news."""
     errors = np.array([0.0 if one.layer is None else of_layers[one.layer] for one in mechanisms])
     given = np.array([float(one.layer is None) for one in mechanisms])
-    return replace(found, replicates=taken_in(found.replicates, found.values, errors, given))
+    return replace(found, replicates=taken_in(found.replicates, found.values, found.change, errors, given))
 
 
 def _still(mechanism: _Mechanism, from_a: Swap, from_b: Swap, resampling: Resampling) -> Floats | None:

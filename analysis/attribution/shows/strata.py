@@ -26,6 +26,7 @@ COMPUTED, LOADS = 2, 5
 """Which of the terms is the computed tokens; terms before the loads."""
 _RIDGE = 1e-12
 _NOTHING = 1e-12  # of a prompt
+_SAME = 1e-9  # of the largest: values no further apart differ by rounding
 SERVED = tuple(str(source) for source in TokenSource if source != TokenSource.COMPUTED)
 
 
@@ -82,13 +83,13 @@ def _closed(a: Ints, b: Ints, count: int, alone: tuple[float, float]) -> Groups:
 def edges(a: Floats, b: Floats, parts: int | None = None) -> Floats:
     """Edges of strata of a number that both sides have, (n,) and (m,): eighths of the requests, ever finer towards the
     tail (or `parts` equal ones), each with THICK requests of both sides."""
-    both = np.concatenate([a, b])
     ranks = np.arange(1, parts or _EIGHTHS) / (parts or _EIGHTHS)
     if parts is None:
         ranks = np.concatenate([ranks, 1 - 0.5 ** np.arange(4, 12)])
-    candidates = np.unique(np.quantile(both, ranks, method="higher"))
+    sides = np.sort(a), np.sort(b)
+    candidates = _between(np.unique(np.quantile(np.concatenate(sides), ranks, method="higher")), sides)
     kept: list[float] = []
-    inside = [np.searchsorted(np.sort(side), candidates) for side in (a, b)]
+    inside = [np.searchsorted(side, candidates) for side in sides]
     last = [0, 0]
     for i, edge in enumerate(candidates):
         here = [int(inside[0][i]), int(inside[1][i])]
@@ -99,6 +100,16 @@ def edges(a: Floats, b: Floats, parts: int | None = None) -> Floats:
             kept.append(float(edge))
             last = here
     return np.array(kept)
+
+
+def _between(values: Floats, sides: tuple[Floats, Floats]) -> Floats:
+    """The middle between each of some values (k,) and the next lower one of sorted sides: at a value itself, rounding
+    would decide on which side of the edge its request is. Not those that have none below."""
+    apart = values - _SAME * max(float(np.abs(side).max()) for side in sides)
+    lower = [np.concatenate(([-np.inf], side))[np.searchsorted(side, apart)] for side in sides]
+    below = np.maximum(*lower)
+    some = np.isfinite(below)
+    return np.asarray((below[some] + values[some]) / 2)
 
 
 @dataclass(frozen=True)

@@ -188,6 +188,16 @@ def test_dependence_that_appears_is_told_and_left_to_the_residual() -> None:
     split = split_of(a, b, 0.99)
     assert any(note.startswith("queue and decode go together more") for note in split.notes)
     assert abs(split.residual) > 0.7 * abs(split.change)
+    (of_it,) = [note for note in split.notes if "not explained" in note]
+    assert "beyond which 60 of A's 6,000 and 60 of B's 6,000 requests lie: so it is more than chance" in of_it
+
+
+def test_what_is_left_has_no_note_where_it_is_little_or_nothing_varies() -> None:
+    lost = side(AS_WAS, 2000, 1), side(replace(AS_WAS, hits=0.4), 2000, 2, "B")
+    still = plain({"decode": np.full(300, 5.0)}), plain({"decode": np.full(300, 5.0)}, "B")
+    for a, b in (lost, still):
+        for q in (None, 0.9):
+            assert not any("not explained" in note for note in split_of(a, b, q).notes)
 
 
 def test_tokens_that_some_requests_do_not_tell() -> None:

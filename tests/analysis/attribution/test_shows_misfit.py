@@ -12,7 +12,7 @@ from analysis.attribution.certainty.gate import judge, level_of
 from analysis.attribution.certainty.inputs import own_changes
 from analysis.attribution.model import Side, Verdict, View
 from analysis.attribution.shows.laws import common_law
-from analysis.attribution.shows.misfit import taken_in
+from analysis.attribution.shows.misfit import _cells, taken_in
 from analysis.attribution.shows.split import shows
 from analysis.quantiles import Floats
 from tests.analysis.attribution.generators import plain, resampled
@@ -124,7 +124,30 @@ def test_large_times_do_not_bend_a_law() -> None:
 
 def test_what_a_law_gets_wrong_is_in_both_intervals() -> None:
     replicates, values = np.zeros((200, 3)), np.array([30.0, 10.0, 2.0])
-    found = taken_in(replicates, values, np.array([0.0, 0.0, 2.0]), np.array([1.0, 1.0, 0.0]))
+    found = taken_in(replicates, values, 50.0, np.array([0.0, 0.0, 2.0]), np.array([1.0, 1.0, 0.0]))
     assert found.std(axis=0, ddof=1) == pytest.approx([1.5, 0.5, 2.0])
     assert found.sum(axis=1) == pytest.approx(np.zeros(200), abs=1e-12)
     assert found.mean(axis=0) == pytest.approx(np.zeros(3), abs=1e-12)
+
+
+@pytest.mark.parametrize("values", [[30.0, 10.0, 2.0], [0.0, 0.0, 0.0]])
+def test_with_the_sides_exchanged_it_has_the_other_sign(values: list[float]) -> None:
+    """Also where nothing has a share, and none of them tells which side came first."""
+    of, given = np.array([0.0, 0.0, 2.0]), np.array([1.0, 1.0, 0.0])
+    one, other = (taken_in(np.zeros((200, 3)), w * np.array(values), w * 50.0, of, given) for w in (1, -1))
+    assert np.array_equal(one, -other)
+    assert one[:, 2].std(ddof=1) == pytest.approx(2.0)
+
+
+def test_requests_with_as_many_computed_tokens_are_in_one_cell() -> None:
+    """Of either side, whichever comes first."""
+    tokens = [np.repeat([100.0, 200.0, 300.0], 7), np.array([100.0, 200.0, 200.0, 300.0, 400.0])]
+    strata = [np.zeros(21, dtype=np.int64), np.zeros(5, dtype=np.int64)]
+    a, b = _cells(tokens, strata, 1)
+    again_b, again_a = _cells(tokens[::-1], strata[::-1], 1)
+    assert np.array_equal(a, again_a)
+    assert np.array_equal(b, again_b)
+    cell = dict(zip(np.concatenate(tokens).tolist(), np.concatenate([a, b]).tolist(), strict=True))
+    assert [cell[t] for t in tokens[0].tolist()] == a.tolist()
+    assert [cell[t] for t in tokens[1].tolist()] == b.tolist()
+    assert [cell[t] for t in sorted(cell)] == sorted(set(cell.values()))

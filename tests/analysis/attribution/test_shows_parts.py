@@ -55,6 +55,17 @@ def test_strata_are_thick_on_both_sides() -> None:
         assert np.bincount(np.searchsorted(cuts, values, side="right")).min() >= THICK - 1
 
 
+def test_rounding_does_not_decide_in_which_stratum_a_value_is() -> None:
+    """Edges lie between values, also where some that are meant to be equal are not quite."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 9, n) * np.exp(1e-13 * rng.standard_normal(n)) for n in (5000, 2000))
+    cuts = edges(a, b)
+    assert len(cuts) >= 4
+    assert np.abs(np.concatenate([a, b])[:, None] - cuts).min() > 0.4
+    assert np.array_equal(edges(b, a), cuts)
+    assert len(edges(np.full(5000, 0.1), np.full(2000, 0.1 * (1 + 1e-12)))) == 0
+
+
 def test_groups_are_thick_and_the_rest_is_one() -> None:
     template = np.concatenate([np.repeat([1, 2], 1000), np.arange(100, 110)])
     times = {"decode": np.ones(len(template))}
