@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 
-from analysis.advisor.pricing.gains import Body
+from analysis.advisor.rewriting.places import PROMPTS, Body, holder_of, messages_of, talk_of
 
 DIFF_LINES = 40
 
@@ -23,20 +23,24 @@ def diff(before: Body, after: Body) -> str:
 
 def _lines(body: Body) -> Iterator[str]:
     """Tools one a line, then what stands before the conversation, then messages, their text line by line."""
-    tools = body.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
+    for tool in _tools(body):
         yield f"tool {json.dumps(tool, ensure_ascii=False)}"
-    for name in ("system", "instructions"):  # Anthropic's, and OpenAI's Responses API
+    for name in PROMPTS:
         if told := body.get(name):
             yield f"[{name}]"
-            yield from _said(told)
-    talk = body.get("messages", body.get("input"))
-    for message in talk if isinstance(talk, list) else ():
+            yield from _said(told.get("parts", told) if isinstance(told, dict) else told)
+    for message in messages_of(body):
         yield f"[{message.get('role')}]" if isinstance(message, dict) else "[]"
-        yield from _said(message.get("content") if isinstance(message, dict) else message)
-    for text in (talk, body.get("prompt")):
+        yield from _said(message.get(holder_of(message)) if isinstance(message, dict) else message)
+    for text in (body.get(talk_of(body)), body.get("prompt")):
         if isinstance(text, str):
             yield from text.splitlines()
+
+
+def _tools(body: Body) -> Iterator[object]:
+    config = body.get("toolConfig")
+    for tools in (body.get("tools"), config.get("tools") if isinstance(config, dict) else None):
+        yield from tools if isinstance(tools, list) else ()
 
 
 def _said(content: object) -> Iterator[str]:

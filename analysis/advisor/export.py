@@ -27,7 +27,7 @@ RISING = (Safety.CANONICALISE, Safety.MOVE, Safety.DROP)
 _DOCUMENTATION = '''"""Rewrites requests to an LLM server so that its prefix cache finds more of them.
 
     from rewriter import rewrite
-    body = rewrite(body)  # a request of OpenAI's or Anthropic's API, as decoded from JSON
+    body = rewrite(body)  # a request of OpenAI's, Anthropic's, Gemini's or Bedrock's API, as decoded from JSON
 
 Written by `hitmap advise --apply`, for Python 3.9 or newer and its standard library alone. rules.yaml has the rules as
 data, and why each is there.

@@ -9,7 +9,7 @@ from analysis.advisor.diff import diff
 from analysis.advisor.learning.cause import REMEDIES, Remedy
 from analysis.advisor.learning.model import Slot
 from analysis.advisor.learning.remedy import rules_of
-from analysis.advisor.pricing.at_most import at_most
+from analysis.advisor.pricing.at_most import AtMost
 from analysis.advisor.pricing.gains import Gain, Replayed, gains
 from analysis.advisor.rewriting.rules import Rule, apply
 from cachemodel.prompts.model import Prompt
@@ -85,7 +85,7 @@ class _Scales:
     def __init__(
         self, prompts: Sequence[Prompt], replayed: Replayed, per_character: float, min_share: float
     ) -> None:
-        self._prompts, self._replayed, self._per_character = prompts, replayed, per_character
+        self._prompts, self._at_most = prompts, AtMost(prompts, replayed, per_character)
         self._computed = max(1, replayed.as_sent.computed)
         self._least = min_share * self._computed
 
@@ -115,9 +115,6 @@ class _Scales:
         behind = self._at_most(slot)
         if behind and behind >= least:
             yield Suggestion(slot, REMEDIES[slot.cause], (), None, behind, behind / self._computed, "")
-
-    def _at_most(self, slot: Slot) -> int:
-        return at_most(slot, self._replayed, self._per_character, len(self._prompts))
 
 
 def _in_order(prompts: Sequence[Prompt], slots: Sequence[Slot]) -> list[Slot]:

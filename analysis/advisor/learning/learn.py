@@ -12,7 +12,13 @@ from analysis.advisor.learning.clusters import clusters
 from analysis.advisor.learning.messages.examples import Examples, examples, examples_in_orders, key
 from analysis.advisor.learning.messages.history import Change, changes
 from analysis.advisor.learning.messages.threads import Thread, threads
-from analysis.advisor.learning.messages.tools import list_slots, tool_name, tool_samples, tools
+from analysis.advisor.learning.messages.tools import (
+    definition_slots,
+    list_slots,
+    tool_name,
+    tool_samples,
+    tools,
+)
 from analysis.advisor.learning.messages.unshared import shared_behind
 from analysis.advisor.learning.model import HEAD_ROLES, Cluster, Slot, conversation, head
 from analysis.advisor.learning.remedy import rules_of
@@ -105,7 +111,7 @@ def _tool_slots(
     prompts = dict(requests)
     by_cause: dict[Cause, list[tuple[str, Slot]]] = defaultdict(list)
     for name, samples in tool_samples(requests).items():
-        for slot in text_slots(samples):
+        for slot in definition_slots(samples):
             at = _tool_at(prompts[slot.example], name)
             by_cause[slot.cause].append((name, _slot(slot, cluster, prompts, again, at)))
     for (
@@ -258,7 +264,7 @@ def _of_changes(
         before=change.before[:80],
         after=change.now[:80],
         example=prompt.request_id,
-        seen=seen[:200],
+        seen=tuple({one.request: one for one in reversed(seen)}.values())[::-1],
         behaviour=behaves,
         requests=len(requests),
         of=max(1, compared),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from analysis.advisor.learning.cause import REMEDIES, Cause, Safety
 from analysis.advisor.learning.model import HEAD_ROLES, Slot
 from analysis.advisor.learning.whole import whole_pattern
@@ -10,6 +12,7 @@ from analysis.advisor.rewriting.rules import Action, Rule
 
 _ANYTHING = ("", r"^[^\n]*?$", r"^[^\n]+?$", r"[^\n]*?", r"[^\n]+?")  # would move whatever stands first
 _LASTS = (Cause.SESSION_VALUE, Cause.USER_VALUE, Cause.VARIANT)
+_ROLES = {"model": "assistant"}  # Gemini's name
 _FORMS = (Cause.WHITESPACE, Cause.UNICODE)
 
 
@@ -18,22 +21,43 @@ def rules_of(slot: Slot) -> tuple[Rule, ...]:
     where the prompt is known by its tokens alone."""
     if slot.tokens_alone:
         return ()
-    role = "system" if slot.role in HEAD_ROLES else slot.role
+    role = "system" if slot.role in HEAD_ROLES else _ROLES.get(slot.role, slot.role)
     if slot.cause in _FORMS:
         return (Rule(Action.ONE_FORM, role),)
     if slot.cause in (Cause.KEY_ORDER, Cause.TOOL_ORDER, Cause.ITEM_ORDER):
         return _ordering(slot, role)
     if slot.whole and role == "system":
-        known_by = whole_pattern([one.value for one in slot.seen])
-        return (Rule(Action.MOVE_MESSAGE, role, known_by, message=_ordinal(slot)),) if known_by else ()
-    if slot.pattern in _ANYTHING or REMEDIES[slot.cause].safety is Safety.NONE or role == "tools":
+        return _of_whole(slot)
+    pattern = _described(slot.pattern) if role == "tools" else slot.pattern
+    if pattern in _ANYTHING or REMEDIES[slot.cause].safety is Safety.NONE:
+        return ()
+    if role == "tools" and not _tells(pattern):
         return ()
     dropped = REMEDIES[slot.cause].safety is Safety.DROP and slot.alone
     if dropped:
-        return (Rule(Action.DROP, role, pattern=slot.pattern),)
+        return (Rule(Action.DROP, role, pattern=pattern),)
     # what lasts for a session is shared by its turns; in a user's own message there is no other place
-    within = slot.cause in _LASTS or role not in ("system", "prompt")
-    return (Rule(Action.MOVE, role, pattern=slot.pattern, within=within),)
+    within = slot.cause in _LASTS or role not in ("system", "prompt", "tools")
+    return (Rule(Action.MOVE, role, pattern=pattern, within=within),)
+
+
+def _of_whole(slot: Slot) -> tuple[Rule, ...]:
+    """Of a message, or a block of one, that varies as a whole."""
+    known_by = whole_pattern([one.value for one in slot.seen])
+    if not known_by:
+        return ()
+    lasts = slot.cause in _LASTS and _is_block(slot)
+    return (Rule(Action.MOVE_MESSAGE, "system", known_by, message=_ordinal(slot), within=lasts),)
+
+
+def _described(pattern: str) -> str:
+    """A pattern that was learned from a definition's JSON as its description has it."""
+    return pattern.replace(r'\\"', '"')
+
+
+def _tells(pattern: str) -> bool:
+    """Whether a pattern has a word of its own: one of numbers alone would find those of any other tool."""
+    return re.search(r"[^\W\d_]{3,}", re.sub(r"\\[sdW]|\[\^[^\]]*\]", "", pattern)) is not None
 
 
 def _ordering(slot: Slot, role: str) -> tuple[Rule, ...]:
@@ -52,7 +76,12 @@ def _ordering(slot: Slot, role: str) -> tuple[Rule, ...]:
     return (Rule(action, role, items=slot.items),)
 
 
+def _is_block(slot: Slot) -> bool:
+    """Whether it is one of the blocks of a message, by its path: `system[0].text`, `messages[0].content[1].text`."""
+    return slot.path.endswith(".text")
+
+
 def _ordinal(slot: Slot) -> int:
-    """Which of the messages it is, by its path: system messages that are moved stand at the head."""
-    digits = slot.path.partition("[")[2].partition("]")[0]
-    return int(digits) if digits.isdigit() else 0
+    """Which of the texts of its prompt or conversation it is, by its path: messages that are moved stand at the head,
+    and blocks in the first message that has several."""
+    return sum(map(int, re.findall(r"\[(\d+)\]", slot.path)))

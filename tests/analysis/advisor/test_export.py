@@ -30,6 +30,8 @@ from tests.analysis.advisor import planted
 from tests.analysis.advisor.planted import at_top, clock, log
 from tests.analysis.advisor.test_advice import HOSTILE, tokens
 from tests.analysis.advisor.test_rules import BODIES, RULES, STRANGE
+from tests.analysis.advisor.test_rules_forms import BODIES as FORMS
+from tests.analysis.advisor.test_rules_forms import RULES as RULES_OF_FORMS
 
 Rewrite = Callable[[dict[str, Any]], dict[str, Any]]
 OF_3_9 = {
@@ -74,7 +76,7 @@ def in_yaml(export: Export) -> dict[str, Any]:
     return told
 
 
-@given(BODIES | STRANGE, st.lists(RULES, max_size=4))
+@given(BODIES | STRANGE | FORMS, st.lists(RULES | RULES_OF_FORMS, max_size=4))
 def test_the_module_does_what_the_rules_do(body: dict[str, Any], rules: Sequence[Rule]) -> None:
     before = copy.deepcopy(body)
     rewrite = executed(module(of(*rules)))

@@ -78,6 +78,17 @@ FIELDS = (
     "function",
     "arguments",
     "name",
+    "contents",
+    "parts",
+    "systemInstruction",
+    "description",
+    "toolConfig",
+    "functionDeclarations",
+    "functionCall",
+    "args",
+    "type",
+    "cache_control",
+    "cachePoint",
 )
 STRANGE = st.dictionaries(
     st.sampled_from(FIELDS),
@@ -102,6 +113,12 @@ RULES = st.sampled_from(
         Rule(Action.MOVE, "system", pattern=r"^Now:\s+\d+:\d+:\d+$"),
         Rule(Action.DROP, "user", pattern=r"^Now:\s+\d+:\d+:\d+$"),
         Rule(Action.MOVE_MESSAGE, "system", message=1),
+        Rule(Action.MOVE_MESSAGE, "system", pattern=r"^Now:", message=1),
+        Rule(Action.MOVE_MESSAGE, "system", pattern=r"^Now:", within=True),
+        Rule(Action.MOVE, "user", pattern=r"^Now:\s+\d+:\d+:\d+$", within=True),
+        Rule(Action.MOVE, "tools", pattern=r"^Now:\s+\d+:\d+:\d+$", within=True),
+        Rule(Action.DROP, "tools", pattern=r"^Now:\s+\d+:\d+:\d+$"),
+        Rule(Action.ONE_FORM, "tools"),
     ]
 )
 

@@ -58,10 +58,10 @@ def changes(
     for number, one in enumerate(stretches):
         if one.same:
             continue
-        rest = [part for same in stretches[number + 1 :] if same.same for part in ours[same.begin : same.end]]
-        behind = sum(len(part.text) for part in rest)
+        rest = any(later.same for later in stretches[number + 1 :])
+        behind = sum(_in_both(later, theirs, ours, history) for later in stretches[number + 1 :])
         gone, come = theirs[one.first : one.last], ours[one.begin : min(one.end, history)]
-        for why, part, offset, before, now, more in _told(gone, come, behind, one.first == 0, bool(rest)):
+        for why, part, offset, before, now, more in _told(gone, come, behind, one.first == 0, rest):
             yield Change(index, earlier_index, why, first + one.begin + part, offset, before, now, more)
 
 
@@ -85,6 +85,16 @@ def _stretches(theirs: Sequence[Key], ours: Sequence[Key]) -> list[_Stretch]:
         else:
             told.append(one)
     return told
+
+
+def _in_both(stretch: _Stretch, theirs: Sequence[Part], ours: Sequence[Part], history: int) -> int:
+    """Characters that both have there; of messages that were changed one by one, what the shorter of each two has."""
+    if stretch.same:
+        return sum(len(part.text) for part in ours[stretch.begin : stretch.end])
+    gone, come = theirs[stretch.first : stretch.last], ours[stretch.begin : min(stretch.end, history)]
+    if len(gone) != len(come):
+        return 0
+    return sum(min(len(a.text), len(b.text)) for a, b in zip(gone, come, strict=True))
 
 
 def _same_turns(ours: Sequence[Part], theirs: Sequence[Part]) -> bool:

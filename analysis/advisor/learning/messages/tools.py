@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from analysis.advisor.learning.behaviour import Seen
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.text.model import Sample, TextSlot, sample
+from analysis.advisor.learning.text.slots import text_slots
 from cachemodel.prompts.model import Kind, Part, Prompt
 
 SHOWN = 8
+_DESCRIPTION = re.compile(r'("description":)"((?:[^"\\]|\\.)*)(?:"|$)')
+_LINE_END = re.compile(r"(?<!\\)((?:\\\\)*)\\n")
+_ORDERS = (Cause.KEY_ORDER, Cause.ITEM_ORDER)
 
 
 def tools(prompt: Prompt) -> list[Part]:
@@ -21,12 +27,12 @@ def tools(prompt: Prompt) -> list[Part]:
 
 
 def tool_name(text: str) -> str:
-    """Its name in the forms of OpenAI and Anthropic; the beginning of anything else."""
+    """Its name in the forms of OpenAI, Anthropic, Gemini and Bedrock; the beginning of anything else."""
     try:
         told = msgspec.json.decode(text.encode(errors="replace"))
     except (msgspec.DecodeError, RecursionError):
         told = None
-    inner = told.get("function", told) if isinstance(told, dict) else None
+    inner = told.get("function", told.get("toolSpec", told)) if isinstance(told, dict) else None
     name = inner.get("name") if isinstance(inner, dict) else None
     return name if isinstance(name, str) and name else text[:40]
 
@@ -38,6 +44,27 @@ def tool_samples(requests: Sequence[tuple[int, Prompt]]) -> dict[str, list[Sampl
         for part in tools(prompt):
             told[tool_name(part.text)].append(sample(index, prompt, part))
     return told
+
+
+def definition_slots(samples: Sequence[Sample]) -> list[TextSlot]:
+    """The slots of one tool's definitions. Their JSON tells of orders; where it tells of none, descriptions are read as
+    other texts are, line by line."""
+    if len({one.text for one in samples}) < 2:
+        return []
+    found = text_slots(samples)
+    if any(slot.cause in _ORDERS for slot in found):
+        return found
+    return text_slots([replace(one, text=in_lines(one.text)) for one in samples])
+
+
+def in_lines(text: str) -> str:
+    """A definition whose descriptions stand on lines of their own, each as its lines are; as long as it was, so that
+    every character stands where it stood."""
+    return _DESCRIPTION.sub(lambda match: f"{match[1]}\n{_LINE_END.sub(_line_end, match[2])}\n", text)
+
+
+def _line_end(match: re.Match[str]) -> str:
+    return f"{match[1]} \n"
 
 
 def list_slots(
