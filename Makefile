@@ -69,6 +69,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.twin --rounds 1
 	$(BIN)/python -m benchmarks.nulls --runs 60
 	$(BIN)/python -m benchmarks.prefix_replay
+	$(BIN)/python -m benchmarks.advise --rounds 1
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -1,32 +1,45 @@
 """How long advice on a large log takes, and what it finds: twelve applications, four of them with a planted fault.
 
-    python -m benchmarks.advise [--requests 50000] [--kvlint PATH]
+    python -m benchmarks.advise [--requests 50000] [--rounds 3] [--replayed N] [--kvlint auto|COMMAND]
 
-A seeded log (24 million tokens at 50,000 requests): a clock at the top, an id in the middle, ten lines shuffled, a
-clock in 6 % of the requests, and eight applications without a fault. kvlint, where its command is given, reads the same
-log with the same tokenizer. CPU seconds and peak memory are of the child process.
+A seeded log (19 million tokens at 50,000 requests): a clock at the top, an id in the middle, ten lines shuffled, a
+clock in 6 % of the requests, and eight applications without a fault. `hitmap advise` reads it in three forms, in turns:
+
+* as the ids of its tokens, which nobody has to tokenise: what a cache hashes, and all that a chain of hashes knows;
+* as messages, with approximate tokens;
+* as messages, with a model's tokenizer and chat template.
+
+All requests are replayed through the cache's rule, once for each set of rewrites that a gain is told of, unless
+--replayed says how many of the last ones. kvlint reads the messages with the same tokenizer: with `auto` it is
+installed from PyPI into an environment of its own, which takes minutes, and runs once. Requests a CPU second are the
+median of the rounds (least to most); CPU seconds and peak memory are of the whole child process, its start included.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
-import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+import venv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from hitmap.prompt_tokens import body_tokens
 
 WORDS = (
     *("policy", "order", "returns", "shipping", "answer", "customer", "never", "always"),
     *("branch", "window", "member", "invoice", "support", "ticket"),
 )
-APPLICATIONS, LINES, LINE_WORDS = 12, 22, 14
+APPLICATIONS, LINES, LINE_WORDS = 12, 16, 10
 MODEL = Path(__file__).parents[1] / "tests/data/vllm-0.32/model"
 
 
@@ -69,13 +82,79 @@ def _faulty(head: Sequence[str], application: int, at: datetime, chance: random.
     return lines
 
 
-def timed(command: Sequence[str]) -> tuple[str, float, float, float]:
-    """Its output, seconds by the clock and of CPU, and MB at its peak (of the largest child so far)."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    out = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return out, time.perf_counter() - began, cpu, after.ru_maxrss / 1024
+class Run(NamedTuple):
+    """A child process: what it printed, seconds by the clock and of CPU, and MB at its peak."""
+
+    out: str
+    clock: float
+    cpu: float
+    peak: float
+
+
+def timed(command: Sequence[str]) -> Run:
+    """Raises SystemExit where it fails."""
+    began = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=out, stderr=errors)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        clock = time.perf_counter() - began
+        out.seek(0)
+        errors.seek(0)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}\n{errors.read()[-2000:]}")
+        return Run(out.read(), clock, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def as_ids(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, object]]:
+    """The same requests by the ids of their tokens."""
+    tokens = body_tokens(str(MODEL))
+    for one in lines:
+        kept = {name: one[name] for name in ("request_id", "time", "session_id")}
+        yield kept | {"prompt_token_ids": tokens(one).tolist()}
+
+
+def written(file: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
+    """The lines as a log."""
+    with file.open("w") as log:
+        log.writelines(json.dumps(one) + "\n" for one in lines)
+    return file
+
+
+def advise(log: Path, tokens: str, replayed: int) -> Run:
+    """`hitmap advise`, which replays so many of the last requests."""
+    code = (
+        f"import analysis.advisor.advice as advice; advice.MOST_REPLAYED = {replayed}\n"
+        "from hitmap.cli import cli; cli()"
+    )
+    return timed([sys.executable, "-c", code, "advise", str(log), "--json", "--tokenizer", tokens])
+
+
+def line(name: str, requests: int, runs: Sequence[Run]) -> str:
+    """The figures of some runs of the same."""
+    a_second = [requests / run.cpu for run in runs]
+    spread = f" ({min(a_second):,.0f} to {max(a_second):,.0f})" if len(runs) > 1 else ""
+    return (
+        f"{name:28} {statistics.median(a_second):6,.0f} requests a CPU second{spread},"
+        f" {statistics.median(run.cpu for run in runs):.1f} s of CPU,"
+        f" {statistics.median(run.clock for run in runs):.1f} s by the clock,"
+        f" {max(run.peak for run in runs):,.0f} MB"
+    )
+
+
+def found(run: Run) -> str:
+    """What it told."""
+    told = json.loads(run.out)
+    causes = (f"{one['cause']} {one['share']:.0%}" for one in told["suggestions"])
+    tokens = told["prompt_tokens"] / 1e6
+    return f"{told['replayed']:,} of {told['prompts']:,} replayed, {tokens:.1f} M tokens; {', '.join(causes)}"
+
+
+def kvlint_at(folder: Path) -> str:
+    """Its command, installed in this folder. Raises SystemExit with the reason where it cannot be."""
+    venv.create(folder, with_pip=True)
+    timed([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "kvlint"])
+    return str(folder / "bin/kvlint")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -83,29 +162,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--requests", type=int, default=50_000)
-    parser.add_argument("--kvlint", help="its command, to read the same log")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--replayed", type=int, help="the last ones; all by default")
+    parser.add_argument("--kvlint", help="its command, or `auto` to install it")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log.jsonl"
-        with log.open("w") as file:
-            for one in requests(given.requests):
-                file.write(json.dumps(one) + "\n")
-        for tokens in ("approximate", str(MODEL)):
-            words = [sys.executable, "-m", "hitmap", "advise", str(log), "--json", "--tokenizer", tokens]
-            out, clock, cpu, peak = timed(words)
-            told = json.loads(out)
-            found = [f"{one['cause']} {one['share']:.0%}" for one in told["suggestions"]]
-            print(
-                f"hitmap advise, tokens by {Path(tokens).name}: {clock:.1f} s by the clock, {cpu:.1f} s of CPU"
-                f" ({given.requests / cpu:,.0f} requests a CPU second), {peak:,.0f} MB; {', '.join(found)}",
-                flush=True,
-            )
+        messages = written(Path(folder) / "messages.jsonl", requests(given.requests))
+        ids = written(Path(folder) / "ids.jsonl", as_ids(requests(given.requests)))
+        forms = {
+            "token ids": (ids, "approximate"),
+            "messages, approximate tokens": (messages, "approximate"),
+            "messages, a model's tokens": (messages, str(MODEL)),
+        }
+        runs: dict[str, list[Run]] = {name: [] for name in forms}
+        for _ in range(given.rounds):
+            for name, form in forms.items():
+                runs[name].append(advise(*form, given.replayed or given.requests))
+        for name, own in runs.items():
+            print(f"{line(name, given.requests, own)}\n    {found(own[-1])}", flush=True)
         if given.kvlint:
-            out, clock, cpu, peak = timed([given.kvlint, "lint", str(log), "--model", str(MODEL)])
-            print(
-                f"kvlint lint: {clock:.1f} s by the clock, {cpu:.1f} s of CPU"
-                f" ({given.requests / cpu:,.0f} requests a CPU second), {peak:,.0f} MB\n{out[-1500:]}"
-            )
+            try:
+                lint = kvlint_at(Path(folder) / "kvlint") if given.kvlint == "auto" else given.kvlint
+                own = [timed([lint, "lint", str(messages), "--model", str(MODEL)])]
+            except (SystemExit, OSError) as error:
+                print(f"kvlint: not run: {error}")
+            else:
+                print(line("kvlint lint", given.requests, own), own[0].out[-1500:], sep="\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from analysis.prefix_replay.rules import Rule as CacheRule
 from cachemodel.prompts.model import Prompt
 
 SCHEMA_VERSION = 1
-MOST_REPLAYED = 5000  # requests, the last ones, that gains are worked out on
+MOST_REPLAYED = 50_000  # requests, the last ones, that gains are worked out on
 MIN_SHARE = 0.01  # of the computed tokens: what saves less is not worth a change
 
 

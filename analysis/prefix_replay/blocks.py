@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.prefix_replay.compiled import compiled
+from analysis.prefix_replay.endless import is_endless, replay_endless
 from analysis.prefix_replay.identity import blocks, kept
 from analysis.prefix_replay.model import Requests, Served
 from analysis.prefix_replay.rules import BlockRule
@@ -82,6 +83,8 @@ def replay_blocks(requests: Requests, rule: BlockRule) -> Served:
     """Under a BlockRule."""
     sequences, size, law, n = kept(requests), rule.block_size, rule.law, requests.n
     contents = blocks(sequences, requests.isolation, size)
+    if is_endless(requests, rule):
+        return replay_endless(requests, rule, contents)
     events = timeline(requests, sequences.lengths, rule.chunk, size, planned=rule.planned)
     needed = -(-sequences.lengths // size)
     work = Work(

@@ -9,12 +9,13 @@ is the replay.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
+import numpy as np
+
+from analysis.prefix_replay.compiled import compiled
 from analysis.prefix_replay.model import Hashes, Ints, Ragged, Requests
 
-AT_ONCE = 1 << 20  # tokens hashed together: what is in between stays in tens of megabytes
 _GOLDEN, _FIRST, _SECOND = (
     np.uint64(0x9E3779B97F4A7C15),
     np.uint64(0xBF58476D1CE4E5B9),
@@ -53,44 +54,57 @@ def blocks(sequences: Ragged, isolation: Hashes | None, size: int) -> Ragged:
 
 
 def beginnings(sequences: Ragged, isolation: Hashes | None, ends: Ragged) -> Ragged:
-    """Hashes (uint64) of the beginnings of each sequence that are `ends` tokens long."""
+    """Hashes (uint64) of the beginnings of each sequence that are `ends` tokens long, in ascending order."""
     n = len(sequences.offsets) - 1
     out = np.empty(len(ends.values), np.uint64)
-    row = 0
-    while row < n:
-        to = int(np.searchsorted(sequences.offsets, sequences.offsets[row] + AT_ONCE, side="right")) - 1
-        to = min(n, max(row + 1, to))
-        _some(sequences, ends, row, to, out)
-        row = to
-    if isolation is not None and isolation.any():
-        out += np.repeat(np.where(isolation == 0, np.uint64(0), _mixed(isolation)), ends.lengths)
+    if n:
+        own = np.zeros(n, np.uint64) if isolation is None else isolation
+        tokens = sequences.values.astype(np.uint32, copy=False)
+        _sums(tokens, sequences.offsets, ends.values, ends.offsets, own, out)
     return Ragged(out, ends.offsets)
 
 
 def numbered(hashes: Ragged) -> Ragged:
-    """The same with small numbers (int64) in place of hashes."""
-    _, numbers = np.unique(hashes.values, return_inverse=True)
-    return Ragged(numbers.astype(np.int64, copy=False), hashes.offsets)
+    """The same with small numbers (int64) in place of hashes, in the order in which they come."""
+    size = 1 << (2 * len(hashes.values) + 1).bit_length()
+    out = np.empty(len(hashes.values), np.int64)
+    _number(hashes.values, np.zeros(size, np.uint64), np.empty(size, np.int32), out)
+    return Ragged(out, hashes.offsets)
 
 
-def _some(sequences: Ragged, ends: Ragged, row: int, to: int, out: Hashes) -> None:
-    begins = sequences.offsets[row : to + 1]
-    origin = begins[0]
-    places = np.arange(begins[-1] - origin) - np.repeat(begins[:-1] - origin, np.diff(begins))
-    numbers = _mixed(places.astype(np.uint64) << np.uint64(32) | sequences.values[origin : begins[-1]])
-    total = np.zeros(len(numbers) + 1, np.uint64)
-    np.cumsum(numbers, out=total[1:])
-    some = slice(ends.offsets[row], ends.offsets[to])
-    first = np.repeat(begins[:-1] - origin, np.diff(ends.offsets[row : to + 1]))
-    out[some] = total[first + ends.values[some]] - total[first]
+@compiled
+def _sums(tokens: Any, offsets: Any, ends: Any, end_offsets: Any, isolation: Any, out: Any) -> None:
+    for row in range(len(offsets) - 1):
+        total, at = np.uint64(0), 0
+        if isolation[row] != 0:
+            total = _mixed(isolation[row])
+        for place in range(end_offsets[row], end_offsets[row + 1]):
+            while at < ends[place]:
+                token = np.uint64(tokens[offsets[row] + at])
+                total += _mixed(np.uint64(at) << np.uint64(32) | token)
+                at += 1
+            out[place] = total
 
 
-def _mixed(values: NDArray[np.uint64]) -> Hashes:
+@compiled
+def _number(hashes: Any, keys: Any, numbers: Any, out: Any) -> None:
+    """keys, numbers: a table with room for twice the hashes, a power of two; 0 is where nothing is."""
+    mask, count = np.uint64(len(keys) - 1), 0
+    for at in range(len(hashes)):
+        key = max(hashes[at], np.uint64(1))
+        slot = key & mask
+        while keys[slot] != key and keys[slot] != 0:
+            slot = (slot + np.uint64(1)) & mask
+        if keys[slot] == 0:
+            keys[slot], numbers[slot] = key, count
+            count += 1
+        out[at] = numbers[slot]
+
+
+@compiled
+def _mixed(value: Any) -> Any:
     """splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): a permutation."""
-    mixed = values + _GOLDEN
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= _FIRST
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= _SECOND
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
+    mixed = value + _GOLDEN
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
+    return mixed ^ (mixed >> np.uint64(31))

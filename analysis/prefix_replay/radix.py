@@ -19,7 +19,6 @@ from analysis.prefix_replay.radix_tree import (
     EVICTABLE,
     HELD,
     NONE,
-    NOW,
     ROOT,
     insert,
     let_go,
@@ -100,7 +99,7 @@ def _run(tree: Any, work: Any) -> None:
     heap = [(0, 0)]  # (when, node) that may be evicted, unless something happened to it since
     heap.pop()
     for at in range(len(work.kind)):
-        row, tree.counts[NOW] = work.row[at], at
+        row = work.row[at]
         if work.kind[at] == LOOK:
             line[last], last = row, last + 1
         elif work.state[row] == RUNNING:

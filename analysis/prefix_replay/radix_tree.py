@@ -115,7 +115,8 @@ def take_hold(tree: Any, node: int) -> None:
 
 @compiled
 def let_go(tree: Any, heap: Any, node: int) -> None:
-    """Of the same. What may be evicted now goes into the heap of (time, node)."""
+    """Of the same. What may be evicted now goes into the heap of (time, node); no two are let go at one time."""
+    tree.counts[NOW] += 1
     while node != ROOT:
         tree.users[node] -= 1
         tree.stamp[node] = tree.counts[NOW]

@@ -17,6 +17,7 @@ LISTS = frozenset(
 BODIES = frozenset(("body", "request", "request_body"))
 _SHORTEST = 64  # bytes: what is shorter costs more to look up than it saves
 _MOST_BYTES = 64 << 20
+_MOST_IDS = 1 << 20  # different numbers that are kept once: more than any vocabulary has
 _NEW = object()
 _LONE_SURROGATE = re.compile(
     rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u])|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
@@ -39,6 +40,7 @@ class SharedDecoder:
         self._most, self._held = most_bytes // 2, 0
         self._young: dict[bytes, Any] = {}  # what was asked for since `old` was young
         self._old: dict[bytes, Any] = {}
+        self._ids: dict[int, int] = {}
 
     def decode(self, line: bytes) -> Any:
         """The line's value. Raises msgspec.DecodeError and RecursionError."""
@@ -69,8 +71,14 @@ class SharedDecoder:
             elif name in LISTS:
                 whole[name] = self._shared(raw)
             else:
-                whole[name] = _value(raw)
+                whole[name] = self._shared_ids(_value(raw)) if start == b"[" else _value(raw)
         return whole
+
+    def _shared_ids(self, value: list[Any]) -> list[Any]:
+        """A list of numbers, such as ids of tokens, of which each takes four times the place of a reference to it."""
+        if len(self._ids) > _MOST_IDS or set(map(type, value)) != {int}:
+            return value
+        return list(map(self._ids.setdefault, value, value))
 
     def _shared(self, raw: msgspec.Raw) -> Any:
         """The value of some bytes; the one that was given before for the same bytes, if that is not long ago."""

@@ -7,12 +7,12 @@ model goes on from, is a request with all turns before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from cachemodel.prompts.blocks import Parts
 from cachemodel.prompts.chat import Body, preamble
 from cachemodel.prompts.model import Kind, Part
-from cachemodel.prompts.text import hashed, intern
+from cachemodel.prompts.text import hashed, intern, spelled
 
 _PROMPTS = ("prompt", "text", "input", "inputs", "prompt_token_ids", "input_ids", "token_ids", "tokens")
 _INNER = ("prompt_string", "prompt_token_ids", "prompt", "text")  # of prompts that are objects
@@ -28,14 +28,21 @@ class Told(NamedTuple):
     response: str | None = None
 
 
-def are_tokens(value: object) -> bool:
+def are_tokens(value: object) -> TypeGuard[list[int]]:
     """Whether a value is a list of token ids."""
-    return isinstance(value, list) and bool(value) and all(map(is_token, value))
+    if not isinstance(value, list) or set(map(type, value)) != {int}:
+        return False
+    return bool(min(value) >= 0 and max(value) < 1 << 32)
 
 
 def is_token(value: object) -> bool:
     """Whether a value is the id of a token."""
     return type(value) is int and 0 <= value < 1 << 32
+
+
+def token_part(path: str, ids: Sequence[int]) -> Part:
+    """A prompt, or a run of one, that is told as tokens."""
+    return Part(intern(path), "prompt", Kind.TOKENS, intern(spelled(ids)), -1, tuple(ids))
 
 
 def read_plain(body: Body) -> list[Told]:
@@ -74,7 +81,9 @@ def _told(body: Body, path: str, value: object, suffix: str) -> Told:
     out = Parts()
     preamble(out, {name: body[name] for name in ("system", "documents") if name in body})
     out.role = "prompt"
-    if isinstance(value, list):
+    if are_tokens(value):
+        out.parts.append(token_part(path, value))
+    elif isinstance(value, list):
         _tokens(out, path, value)
     elif isinstance(value, str):
         out.add(path, Kind.TEXT, value)
@@ -87,15 +96,13 @@ def _told(body: Body, path: str, value: object, suffix: str) -> Told:
 
 
 def _tokens(out: Parts, path: str, value: Sequence[int | str]) -> None:
-    """Tokens as one part; where texts stand between them, each text and each run of tokens is one of its own."""
+    """Each text, and each run of tokens between texts, as a part of its own."""
     start = 0
     for index in range(len(value) + 1):
         if index < len(value) and not isinstance(value[index], str):
             continue
         if ids := tuple(one for one in value[start:index] if isinstance(one, int)):
-            place = path if len(ids) == len(value) else f"{path}[{start}]"
-            said = intern(" ".join(map(str, ids)))
-            out.parts.append(Part(intern(place), out.role, Kind.TOKENS, said, -1, ids))
+            out.parts.append(token_part(f"{path}[{start}]", ids))
         if index < len(value):
             out.add(f"{path}[{index}]", Kind.TEXT, str(value[index]))
         start = index + 1

@@ -13,12 +13,11 @@ from cachemodel.prompts import telemetry
 from cachemodel.prompts.answer import is_refused, response_of, text_of, token_ids
 from cachemodel.prompts.chat import messages_of, read_chat
 from cachemodel.prompts.fields import Record, field, number
-from cachemodel.prompts.model import Kind, Part, Prompt
+from cachemodel.prompts.model import Part, Prompt
 from cachemodel.prompts.otlp import has_items
-from cachemodel.prompts.plain import Told, are_tokens, read_plain, read_turns, turns_of
+from cachemodel.prompts.plain import Told, are_tokens, read_plain, read_turns, token_part, turns_of
 from cachemodel.prompts.record import about, body_of, is_canary, request_id
 from cachemodel.prompts.telemetry import Conversations
-from cachemodel.prompts.text import intern
 from cachemodel.prompts.usage import counts
 
 REFUSED, NO_PROMPT, CANARY = "refused by the server", "no prompt in the line", "canary of hitmap's own"
@@ -107,8 +106,7 @@ def _told(record: Record, body: Record) -> list[Told]:
         return told
     for place in _IDS:
         if are_tokens(ids := field(record, place)):
-            text = intern(" ".join(map(str, ids)))
-            return [Told((Part(place, "prompt", Kind.TOKENS, text, -1, tuple(ids)),), ())]
+            return [Told((token_part(place, ids),), ())]
     return []
 
 

@@ -6,7 +6,7 @@ import binascii
 import re
 import sys
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -15,9 +15,28 @@ import msgspec
 intern = sys.intern
 """For paths and for texts made here: the same one in many prompts is kept once, and let go with the last of them."""
 
+_MOST_SPELLED = 1 << 18  # as many as a vocabulary has
 _encode = msgspec.json.Encoder().encode
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
+
+
+class _Spelled(dict[int, str]):
+    """Numbers of tokens as they are written."""
+
+    def __missing__(self, number: int) -> str:
+        if len(self) >= _MOST_SPELLED:
+            self.clear()
+        told = self[number] = str(number)
+        return told
+
+
+_spelled = _Spelled()
+
+
+def spelled(ids: Iterable[int]) -> str:
+    """Ids of tokens as a text."""
+    return " ".join(map(_spelled.__getitem__, ids))
 
 
 def compact(value: object) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from array import array
 from collections.abc import Iterator
 
 from collector.chains.prompt import Prompt
 from collector.chains.text import content_text
-from collector.chains.tokens import Tokenized
+from collector.chains.tokens import Pieces, Tokenized, lines
 
 # A word with the blank before it in pieces of six letters, three digits, one sign, a run of blanks.
 _PIECE = re.compile(r" ?[^\W\d_]{1,6}|\d{1,3}| ?[^\w\s]|_|\s+")
@@ -22,11 +23,19 @@ class Approximation:
     exact = False
     name = "an approximation"
 
+    def __init__(self) -> None:
+        self._lines = Pieces(_ids)
+
     def tokens(self, prompt: Prompt, *, with_text: bool = False) -> Tokenized:
-        text = prompt.text if prompt.messages is None else "".join(_rendered(prompt))
-        pieces = list(_PIECE.finditer(text or ""))
-        ids = [zlib.crc32(piece[0].encode(errors="surrogatepass")) for piece in pieces]
-        return Tokenized(ids, text or "", [piece.end() for piece in pieces]) if with_text else Tokenized(ids)
+        text = (prompt.text if prompt.messages is None else "".join(_rendered(prompt))) or ""
+        ids = self._lines.joined(lines(text))  # prompts have most of them in common
+        if not with_text:
+            return Tokenized(ids)
+        return Tokenized(ids, text, [piece.end() for piece in _PIECE.finditer(text)])
+
+
+def _ids(line: str) -> array[int]:
+    return array("I", [zlib.crc32(piece.encode(errors="surrogatepass")) for piece in _PIECE.findall(line)])
 
 
 def _rendered(prompt: Prompt) -> Iterator[str]:

@@ -185,8 +185,8 @@ def _told(block: Record) -> list[Record]:
 def _are_tokens(value: object) -> bool:
     return (
         isinstance(value, list)
-        and bool(value)
-        and all(type(token) is int and 0 <= token < 1 << 32 for token in value)
+        and set(map(type, value)) == {int}
+        and bool(min(value) >= 0 and max(value) < 1 << 32)
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +49,8 @@ def read_logs(logs: Sequence[Path], tokens: BodyTokens | None = None) -> Read:
     ) as bar:
         task = bar.add_task("", total=whole)
         files = PlacedFiles(logs, progress=lambda count: bar.advance(task, count))
-        prompts = [one if _is_request(one) else as_request(one) for one in files]
+        with _no_search_for_circles():
+            prompts = [one if _is_request(one) else as_request(one) for one in files]
     left_out = list(_left_out(files))
     if tokens is not None:
         prompts = tokens.read(prompts, with_replies=bool(files.of_events))
@@ -63,9 +66,28 @@ def read_logs(logs: Sequence[Path], tokens: BodyTokens | None = None) -> Read:
     )
 
 
+@contextmanager
+def _no_search_for_circles() -> Iterator[None]:
+    """What is made in here stays and refers to nothing that refers back: Python, which would look through all of it
+    again and again for circles to take apart, never does. It is let go like everything else when nobody needs it."""
+    searching = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if searching:
+            gc.enable()
+
+
 def _is_request(prompt: Prompt) -> bool:
     """Whether its record has a request whose tokens can be told; conversations, spans and texts have none."""
-    return prompt.body is not None and not isinstance(read_body(prompt.body), str)
+    if prompt.body is None:
+        return False
+    said = prompt.body.get("messages")
+    if isinstance(said, list) and said and all(isinstance(one, dict) for one in said):
+        return True  # as most are, and quicker told than by reading them
+    return not isinstance(read_body(prompt.body), str)
 
 
 def _left_out(files: PlacedFiles) -> Iterator[str]:

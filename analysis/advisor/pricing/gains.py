@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.advisor.pricing.gains_rewritten import Rewritten, Rules
 from analysis.advisor.pricing.marked import Ends, Marked, marked, needs_marks
 from analysis.advisor.rewriting.rules import Rule, apply
 from analysis.prefix_replay.model import Requests
@@ -97,15 +99,17 @@ class Replayed:
         self, prompts: Sequence[Prompt], tokenize: Tokenize, rule: CacheRule, ends: Ends | None = None
     ) -> None:
         self._bodies = [prompt.body or {} for prompt in prompts]
-        self._tokenize, self.rule = tokenize, rule
+        self.rule = rule
         self._ends = ends if needs_marks(rule) else None
         self.tokens = [tokenize(body) for body in self._bodies]
+        self._rewritten = Rewritten(self._bodies, self.tokens, tokenize)
         self.caches = [(prompt.server, _model(prompt)) for prompt in prompts]
         salts = [prompt.isolation for prompt in prompts]
         self._isolation = _numbers(list(zip(self.caches, salts, strict=True)))
         self._reads_off = np.array([bool(prompt.reads_off) for prompt in prompts], dtype=np.bool_)
         times = np.array([np.nan if prompt.time is None else prompt.time for prompt in prompts])
         self._times = None if np.isnan(times).any() else times
+        self._place = np.zeros(0, np.uint32)
         self.sent = self._outcome(self.tokens, self._bodies)
 
     @property
@@ -120,12 +124,14 @@ class Replayed:
 
     def rewritten(self, rules: Sequence[Rule]) -> Outcome:
         """With these rules in front of the server."""
-        bodies = [apply(rules, body) for body in self._bodies]
-        told = [
-            before if after is body else self._tokenize(after)
-            for body, after, before in zip(self._bodies, bodies, self.tokens, strict=True)
-        ]
-        return self._outcome(told, bodies)
+        return self.rewritten_by([tuple(rules)])[tuple(rules)]
+
+    def rewritten_by(self, sets: Iterable[Rules]) -> dict[Rules, Outcome]:
+        """With each of some sets of rules in front of the server."""
+        return {
+            rules: self._outcome(tokens, [apply(rules, body) for body in self._bodies] if self._ends else ())
+            for rules, tokens in self._rewritten.by(sets).items()
+        }
 
     def shared(self) -> Total:
         """Without salts and adapters that keep requests apart."""
@@ -167,7 +173,7 @@ class Replayed:
         offsets = np.zeros(len(tokens) + 1, np.int64)
         np.cumsum([len(one) for one in tokens], out=offsets[1:])
         requests = Requests(
-            tokens=np.concatenate(tokens) if tokens else np.zeros(0, np.uint32),
+            tokens=self._side_by_side(tokens, int(offsets[-1])),
             offsets=offsets,
             isolation=columns.get("isolation", self._isolation),
             sent=self._times,
@@ -177,22 +183,31 @@ class Replayed:
         )
         return Outcome(np.diff(offsets), replay(requests, rule or self.rule).served)
 
+    def _side_by_side(self, tokens: Sequence[Tokens], count: int) -> Tokens:
+        """In the same place each time: fresh memory takes longer to get than to fill."""
+        if len(self._place) < count:
+            self._place = np.empty(count + count // 16, np.uint32)
+        return np.concatenate(tokens, out=self._place[:count]) if tokens else self._place[:0]
+
 
 def gains(replayed: Replayed, rules: Sequence[Sequence[Rule]]) -> list[Gain | None]:
     """Of each set of rules, in this order; None of an empty one."""
-    everything = replayed.rewritten([rule for own in rules for rule in own])
-    told, so_far, before = list[Gain | None](), list[Rule](), replayed.sent
-    for at, own in enumerate(rules):
-        if not own:
-            told.append(None)
-            continue
-        so_far += own
-        after = replayed.rewritten(so_far)
-        others = [rule for other, its in enumerate(rules) for rule in its if other != at]
-        alone = Change(replayed.sent, replayed.rewritten(own))
-        told.append(Gain(alone, Change(before, after), Change(replayed.rewritten(others), everything)))
-        before = after
-    return told
+    own = [tuple(one) for one in rules]
+    so_far = list(accumulate(own, initial=()))
+    others = [so_far[at] + tuple(chain(*own[at + 1 :])) for at in range(len(own))]
+    asked = {one for at in range(len(own)) if own[at] for one in (own[at], *so_far[at : at + 2], others[at])}
+    by = replayed.rewritten_by((asked | {so_far[-1]}) - {()}) | {(): replayed.sent}
+    everything = by[so_far[-1]]
+    return [
+        Gain(
+            Change(replayed.sent, by[own[at]]),
+            Change(by[so_far[at]], by[so_far[at + 1]]),
+            Change(by[others[at]], everything),
+        )
+        if own[at]
+        else None
+        for at in range(len(own))
+    ]
 
 
 def _model(prompt: Prompt) -> str:

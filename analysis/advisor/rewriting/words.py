@@ -30,6 +30,8 @@ short capitalised word, or before a small letter. What is no abbreviation and is
 one, which are kept together then; the other mistake would tear one apart."""
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufe00-\ufe0f\ufeff]")
 
+SHORT = 512  # characters, up to which texts are remembered: lines and sentences, which prompts have in common
+
 
 @dataclass(frozen=True, slots=True)
 class Words:
@@ -74,6 +76,11 @@ def normal(text: str) -> str:
 
 def squeezed(text: str) -> str:
     """In one Unicode form and with single blanks: equal for texts that read alike."""
+    return _squeezed(text) if len(text) <= SHORT else _squeezed.__wrapped__(text)
+
+
+@lru_cache(maxsize=1 << 15)
+def _squeezed(text: str) -> str:
     return " ".join(normal(text).split())
 
 

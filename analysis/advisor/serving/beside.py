@@ -127,6 +127,8 @@ def _not_text(prompts: Sequence[Prompt], replayed: Replayed) -> Iterator[Told]:
 
 def _markers(prompts: Sequence[Prompt], replayed: Replayed) -> Iterator[Told]:
     """Requests whose cache markers stand elsewhere than in the request before them, and that are served too little."""
+    if not any(prompt.marks for prompt in prompts):
+        return
     moved = np.zeros(len(prompts), dtype=bool)
     for index, thread in threads(list(enumerate(prompts))).items():
         if thread.earlier is not None and thread.surely:
@@ -162,9 +164,9 @@ def _boundary(replayed: Replayed) -> Iterator[Told]:
         unit, least = rule.law.unit, rule.law.unit
     else:
         return
-    shared = [common(a, b) for a, b in pairwise(replayed.tokens)]
-    if max(unit, least) < LARGE or len(shared) < FEWEST:
+    if max(unit, least) < LARGE or len(replayed.tokens) <= FEWEST:
         return
+    shared = [common(a, b) for a, b in pairwise(replayed.tokens)]
     told = [(length, _next(length, unit, least)) for length in shared]
     near = [(length, upto) for length, upto in told if 0 < upto - length <= max(8, NEAR * max(unit, least))]
     if len(near) < max(FEWEST, len(shared) / 2):

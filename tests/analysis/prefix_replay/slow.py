@@ -266,6 +266,7 @@ class Radix(Server):
         self.node: dict[int, Node] = {}
         self.inside = [0] * len(self.asked)
         self.own = [0] * len(self.asked)
+        self.let_go = 0
 
     def nodes(self) -> list[Node]:
         found: list[Node] = []
@@ -316,11 +317,12 @@ class Radix(Server):
         if len(self.running) == self.most:
             return False
         self.look(row)
+        wanted = -(-len(one.prompt) // self.page) * self.page - one.served
+        if not self.fits(wanted):
+            return False  # and what it would hold is not touched
         node, _ = self.walk(row, one.prompt[: one.served], True)
         self.hold(node, 1)
-        wanted = -(-len(one.prompt) // self.page) * self.page - one.served
-        idle = sum(len(each.run) for each in self.nodes() if not each.users)
-        if wanted > self.free() + idle and self.running:
+        if not self.fits(wanted):
             self.hold(node, -1)
             return False
         self.node[row], self.inside[row] = node, one.served
@@ -328,11 +330,16 @@ class Radix(Server):
         self.own[row] = wanted
         return True
 
+    def fits(self, wanted: int) -> bool:
+        idle = sum(len(each.run) for each in self.nodes() if not each.users)
+        return not self.running or wanted <= self.free() + idle
+
     def hold(self, node: Node | None, more: int) -> None:
+        self.let_go += more < 0
         while node is not None:
             node.users += more
             if more < 0:
-                node.stamp = self.now
+                node.stamp = self.let_go
             node = node.parent
 
     def free(self) -> float:
@@ -359,7 +366,7 @@ class Radix(Server):
         tokens = self.asked[row].kept[:known]
         node, at = self.walk(row, tokens, True)
         if at < known:
-            node.children.append(Node(node, tokens[at:], stamp=self.now))
+            node.children.append(Node(node, tokens[at:], stamp=self.let_go))
             node = node.children[-1]
         self.hold(node, 1)
         self.hold(self.node[row], -1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.prefix_replay.identity import beginnings, blocks, kept
+from analysis.prefix_replay.identity import beginnings, blocks, kept, numbered
 from analysis.prefix_replay.model import Ragged, Requests
 from analysis.prefix_replay.replay import replay
 from analysis.prefix_replay.rules import BlockRule, ProviderRule, RadixRule, Rule, SlotRule
@@ -167,13 +167,47 @@ def test_only_beginnings_that_are_equal_have_equal_numbers() -> None:
     assert sorted(seen.values()) == list(range(len(seen)))
 
 
-def test_hashes_do_not_depend_on_what_else_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(4)
-    all_prompts = ragged([rng.integers(0, 9, rng.integers(0, 40)).tolist() for _ in range(50)], np.uint32)
-    ends = Ragged(all_prompts.lengths, np.arange(51))
-    at_once = beginnings(all_prompts, None, ends).values
-    monkeypatch.setattr("analysis.prefix_replay.identity.AT_ONCE", 25)
-    assert (beginnings(all_prompts, None, ends).values == at_once).all()
+def splitmix64(value: int) -> int:
+    """With numbers of any size, in the words of its authors."""
+    value = (value + 0x9E3779B97F4A7C15) % 2**64
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
+    return value ^ value >> 31
+
+
+@SOME
+@given(
+    st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=9), max_size=6),
+    st.lists(st.integers(0, 2**64 - 1), min_size=6, max_size=6),
+    st.data(),
+)
+def test_a_hash_is_the_sum_of_a_number_for_each_token(
+    prompts: list[list[int]], isolation: list[int], data: st.DataObject
+) -> None:
+    ends = [sorted(data.draw(st.lists(st.integers(0, len(prompt)), max_size=3))) for prompt in prompts]
+    told = beginnings(
+        ragged(prompts, np.uint32), np.array(isolation[: len(prompts)], np.uint64), ragged(ends)
+    )
+    for prompt, own, mine, hashes in zip(prompts, isolation, ends, lists(told, len(prompts)), strict=False):
+        for end, number in zip(mine, hashes, strict=True):
+            tokens = sum(splitmix64(at << 32 | token) for at, token in enumerate(prompt[:end]))
+            assert number == (tokens + (splitmix64(own) if own else 0)) % 2**64
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=60))
+def test_numbers_are_equal_where_hashes_are(hashes: list[int]) -> None:
+    told = numbered(ragged([hashes], np.uint64)).values.tolist()
+    first = list(dict.fromkeys(max(one, 1) for one in hashes))  # a table has no place for 0
+    assert told == [first.index(max(one, 1)) for one in hashes]
+
+
+@SOME
+@given(worlds(times=False), block_rules())
+def test_a_pool_without_limit_is_one_with_room_for_all(world: Requests, rule: BlockRule) -> None:
+    endless = replay(world, replace(rule, capacity=None))
+    room = replay(world, replace(rule, capacity=1 + int(kept(world).lengths.sum())))
+    assert (endless.served == room.served).all()
+    assert (endless.held == room.held).all()
 
 
 def test_the_last_token_of_an_answer_is_not_kept() -> None:

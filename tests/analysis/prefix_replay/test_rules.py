@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+import numpy as np
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from analysis.prefix_replay.model import Requests
@@ -10,7 +11,7 @@ from analysis.prefix_replay.replay import replay
 from analysis.prefix_replay.rules import BlockRule, ProviderRule, RadixRule, Rule, SlotRule
 from cachemodel.alignment import Alignment
 from tests.analysis.prefix_replay import slow
-from tests.analysis.prefix_replay.worlds import worlds
+from tests.analysis.prefix_replay.worlds import requests, worlds
 
 MANY = settings(max_examples=200)
 _SOME = st.none() | st.integers(1, 6)
@@ -60,8 +61,8 @@ provider_rules = st.builds(
 rules: st.SearchStrategy[Rule] = block_rules() | radix_rules | slot_rules | provider_rules
 
 
-def both(requests: Requests, rule: Rule) -> tuple[list[int], list[int]]:
-    out = replay(requests, rule)
+def both(world: Requests, rule: Rule) -> tuple[list[int], list[int]]:
+    out = replay(world, rule)
     return out.served.tolist(), out.held.tolist()
 
 
@@ -71,8 +72,21 @@ def test_blocks(world: Requests, rule: BlockRule) -> None:
     assert both(world, rule) == slow.Blocks(world, rule).run()
 
 
+def waits_for_room() -> Requests:
+    """One that does not fit waits twice, and what it would hold must not count as used for that."""
+    lengths = (0, 3, 6, 15, 0, 4, 15, 15, 1, 1, 2)
+    ones = {1, 25, 29, 31}
+    tokens = [int(at in ones) for at in range(sum(lengths))]
+    ends = np.cumsum(lengths)
+    prompts = [tokens[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+    zero, done = np.zeros(len(lengths)), np.zeros(len(lengths))
+    done[6] = 0.5
+    return requests(prompts, sent=zero, first_token=zero, done=done)
+
+
 @MANY
 @given(worlds(), radix_rules)
+@example(waits_for_room(), RadixRule(page_size=2, capacity=24))
 def test_radix(world: Requests, rule: RadixRule) -> None:
     assert both(world, rule) == slow.Radix(world, rule).run()
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from cachemodel.prompts.decode import SharedDecoder
 from cachemodel.prompts.model import Kind, Prompt
+from cachemodel.prompts.plain import are_tokens
 from cachemodel.prompts.read import TOO_DEEP, read, read_value
-from cachemodel.prompts.text import at
+from cachemodel.prompts.text import at, spelled
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 ARGUMENTS = st.dictionaries(TEXT, TEXT, max_size=2)
@@ -272,3 +273,24 @@ def test_half_a_surrogate_pair_is_mended_and_a_whole_one_stays() -> None:
     decoder = SharedDecoder()
     assert decoder.decode(rb'{"text": "\ud83d\ude00 \ud83d \\ud83d \udc00"}') == {"text": "😀 � \\ud83d �"}
     assert decoder.mended == 1
+
+
+def test_ids_of_tokens_are_kept_once() -> None:
+    decoder = SharedDecoder()
+    first, second = (decoder.decode(b'{"prompt": [70000, 3, 70001]}')["prompt"] for _ in range(2))
+    assert first == second == [70000, 3, 70001]
+    assert all(one is other for one, other in zip(first, second, strict=True))
+    assert decoder.decode(b'{"prompt": [1, true, 1.0, "1"], "stop": []}') == {
+        "prompt": [1, True, 1.0, "1"],
+        "stop": [],
+    }
+
+
+@given(st.lists(st.integers(-2, 2**32 + 2) | st.booleans() | st.floats() | st.text(max_size=1), max_size=6))
+def test_what_tokens_are(value: list[object]) -> None:
+    assert are_tokens(value) == (bool(value) and all(type(one) is int and 0 <= one < 2**32 for one in value))
+
+
+@given(st.lists(st.integers(0, 2**32), max_size=20))
+def test_tokens_are_spelled_as_numbers(ids: list[int]) -> None:
+    assert spelled(ids) == " ".join(str(one) for one in ids)

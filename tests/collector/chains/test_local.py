@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from array import array
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from cachemodel.errors import UserError
 from collector.chains import local
 from collector.chains.local import NO_TEMPLATE, NOT_TEXT, LocalTokenizer, read_tokenizer
-from collector.chains.tokens import Untokenizable
+from collector.chains.tokens import Pieces, Untokenizable, lines
 from tests.collector.chains.support import prompt, recorded
 
 Pair = tuple[LocalTokenizer, tokenizers.Tokenizer]
@@ -27,14 +29,6 @@ def model(run1: Path) -> Path:
     return run1.parent / "model"
 
 
-@pytest.fixture(scope="module")
-def pair(model: Path) -> Pair:
-    """Our tokenizer, past the first prompts, which it checks itself, and the library's."""
-    ours = read_tokenizer(model)
-    ours._seen = local.CHECK_FIRST + 1
-    return ours, tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
-
-
 def test_every_count_is_the_servers(run1: Path, model: Path) -> None:
     tokenizer = read_tokenizer(model)
     counts = [(len(tokenizer.tokens(sent).ids), sent.counted) for _, sent in recorded(run1)]
@@ -45,22 +39,109 @@ def test_every_count_is_the_servers(run1: Path, model: Path) -> None:
     assert sum(mine for mine, theirs in counts if theirs is None) == 1_179
 
 
-@settings(max_examples=60)
+PATTERNS = {
+    "GPT-2": None,
+    "Llama 3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ll)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ll)?|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+"""How models of several families split texts into words before they make tokens of them (their tokenizer.json)."""
+
+
+def splitting(model: Path, words: object) -> tokenizers.Tokenizer:
+    """The recorded server's tokenizer with another way to split texts into words."""
+    rules = json.loads((model / "tokenizer.json").read_text())
+    return tokenizers.Tokenizer.from_str(json.dumps(rules | {"pre_tokenizer": words}))
+
+
+def by_pattern(pattern: str | None) -> dict[str, object]:
+    by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    if pattern is None:
+        return by_bytes | {"use_regex": True}
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, by_bytes | {"use_regex": False}]}
+
+
+@pytest.fixture(scope="module")
+def families(model: Path) -> list[Pair]:
+    told = list[Pair]()
+    for pattern in PATTERNS.values():
+        library = splitting(model, by_pattern(pattern))
+        ours = LocalTokenizer(library, None, "")
+        assert ours._cut is lines
+        ours._seen = local.CHECK_FIRST + 1
+        told.append((ours, library))
+    return told
+
+
+@settings(max_examples=200)
 @given(
     st.lists(
         st.sampled_from(
-            ["<|im_start|>", "<|im_end|>", "<s>", "<|im_", "system\n", " the", "\n", "é", "  ", "x"]
+            [
+                *(
+                    "<|im_start|>",
+                    "<|im_end|>",
+                    "<s>",
+                    "<|im_",
+                    "system\n",
+                    " the",
+                    "\n",
+                    "\r\n",
+                    "\n\n",
+                    "  ",
+                    "x",
+                ),
+                *(
+                    "\n/",
+                    ".\n",
+                    "'s",
+                    "\n's",
+                    "1234",
+                    "\t",
+                    " \n",
+                    "\n ",
+                    "e\u0301",
+                    "\n\u0301",
+                    "\u6771",
+                    "end.\nNext",
+                ),
+            ]
         )
-        | st.text(max_size=8).filter(lambda text: text.isprintable()),
+        | st.text(max_size=8),
         max_size=12,
     )
 )
-def test_pieces_come_to_the_same_as_the_whole(pair: Pair, parts: list[str]) -> None:
+def test_pieces_come_to_the_same_as_the_whole(families: list[Pair], parts: list[str]) -> None:
     text = "".join(parts)
-    joined = pair[0]._joined(text, False)
-    whole = pair[1].encode(text, add_special_tokens=False)
-    assert joined.ids == whole.ids
-    assert list(joined.ends) == [end for _, end in whole.offsets]
+    for ours, library in families:
+        whole = library.encode(text, add_special_tokens=False)
+        joined = ours._joined(text, with_text=True)
+        assert list(joined.ids) == whole.ids
+        assert list(joined.ends) == [end for _, end in whole.offsets]
+        assert list(ours._joined(text, with_text=False).ids) == whole.ids
+
+
+@given(st.text("ab \n/.\t"))
+def test_lines_are_the_text(text: str) -> None:
+    cut = lines(text)
+    assert "".join(cut) == text
+    assert all(cut), "none is empty"
+    for one, other in pairwise(cut):
+        assert one[-1] == "\n"
+        assert not one[-2:-1].isspace()
+        assert not other[0].isspace()
+        assert other[0] != "/"
+
+
+def test_lines_are_no_pieces_where_words_may_reach_across(model: Path) -> None:
+    whole = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    ahead = whole | {"use_regex": True, "add_prefix_space": True}
+    sentences = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "never", "split": True}
+    for words in (None, whole, ahead, sentences, by_pattern(r"\w+\n\w+|\s+|\S")):
+        assert LocalTokenizer(splitting(model, words), None, "")._cut is not lines
 
 
 def test_what_turns_share_is_tokenised_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,13 +149,13 @@ def test_what_turns_share_is_tokenised_once(model: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(local, "CHECK_FIRST", 0)
     monkeypatch.setattr(local, "CHECK_EVERY", 10**9)
     asked: list[str] = []
-    encode = LocalTokenizer._encode
+    encode = LocalTokenizer._ids
 
-    def counted(self: LocalTokenizer, text: str, special: bool) -> object:
+    def counted(text: str) -> array[int]:
         asked.append(text)
-        return encode(self, text, special)
+        return encode(tokenizer, text)
 
-    monkeypatch.setattr(LocalTokenizer, "_encode", counted)
+    tokenizer._pieces = Pieces(counted)
     turns = [{"role": "user", "content": f"question {i}"} for i in range(5)]
     tokenizer._seen = 1
     for end in range(1, 6):
@@ -87,7 +168,7 @@ def test_cutting_that_changes_tokens_is_given_up(model: Path) -> None:
     tokenizer = read_tokenizer(model)
     right = tokenizer.tokens(prompt(messages=HI)).ids
     other = read_tokenizer(model)
-    other._pieces.put("<|im_end|>", other._encode("wrong", False))
+    other._pieces.put("<|im_end|>", other._ids("wrong"))
     assert other.tokens(prompt(messages=HI)).ids == right
     assert other._special is None
 
@@ -109,7 +190,9 @@ def test_texts_get_what_the_model_wants_around_them(model: Path, tmp_path: Path)
     assert tokenizer.tokens(prompt(messages=HI)).ids[0] == 3, (
         "a chat prompt has it from its template, or not at all"
     )
-    assert tokenizer.tokens(prompt(messages=HI, options={"add_special_tokens": True})).ids[:2] == [1, 3]
+    assert tokenizer.tokens(prompt(messages=HI, options={"add_special_tokens": True})).ids[:2] == array(
+        "I", [1, 3]
+    )
     assert len(tokenizer.tokens(prompt(text="one two three four", truncated_to=2)).ids) == 2
 
 
