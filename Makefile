@@ -70,6 +70,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.nulls --runs 60
 	$(BIN)/python -m benchmarks.prefix_replay
 	$(BIN)/python -m benchmarks.advise --rounds 1
+	$(BIN)/python -m benchmarks.advise_hashes
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
