@@ -53,7 +53,7 @@ def suggestions(
     told = list[Suggestion]()
     for one, gain in zip(mending, gains(replayed, [one.rules for one in mending]), strict=True):
         told += scales.weighed(one, gain)
-    return sorted(told, key=lambda one: -one.share)
+    return sorted(told, key=lambda one: (one.share, one.gain.next.saved if one.gain else 0), reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +100,16 @@ class _Scales:
             for slot in (mending.slot, *mending.also):
                 yield from self._without_rules(slot, max(self._least, MUCH * self._computed))
         elif saved > 0 and saved >= self._least:
+            first, *others = sorted((mending.slot, *mending.also), key=self._at_most, reverse=True)
             yield Suggestion(
-                slot=mending.slot,
-                remedy=REMEDIES[mending.slot.cause],
+                slot=first,
+                remedy=REMEDIES[first.cause],
                 rules=mending.rules,
                 gain=gain,
-                at_most=behind,
+                at_most=self._at_most(first),
                 share=saved / self._computed,
-                diff=_example_diff(self._prompts, mending.slot, mending.rules),
-                also=tuple(mending.also),
+                diff=_example_diff(self._prompts, first, mending.rules),
+                also=tuple(others),
             )
 
     def _without_rules(self, slot: Slot, least: float) -> Iterator[Suggestion]:

@@ -107,9 +107,11 @@ def hangs_on(one: Told) -> str:
     if one.saves is None or one.alone is None or one.needed is None:
         return ""
     if one.alone < WORTH_A_WORD * one.saves:
-        return f"alone it saves {one.alone:,}: what stands before it has to go first"
+        alone = f"saves {one.alone:,}" if one.alone >= 0 else f"costs {-one.alone:,}"
+        return f"alone it {alone}: what stands before it has to go first"
     if one.saves < WORTH_A_WORD * one.needed:
-        return f"by itself it saves {one.saves:,}: what stands behind it has to go, too"
+        alone = f"saves {one.saves:,}" if one.saves >= 0 else f"costs {-one.saves:,}"
+        return f"by itself it {alone}: what stands behind it has to go, too"
     return ""
 
 

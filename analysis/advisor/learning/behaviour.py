@@ -13,17 +13,26 @@ from itertools import pairwise
 import numpy as np
 
 from analysis.advisor.learning.cause import Cause
+from analysis.advisor.learning.opaque import opaque
 
 _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _DECIMAL = re.compile(r"(?<![^\W_])[-+±~≈−]?\d+(?:[.,]\d+)?(?!\d)")
 _UNIT = r"\s?(?:[%‰°℃℉][^\W\d_]{0,3}|[^\W\d_]{1,4})(?:[/*·][^\W\d_]{1,4})?[²³]?"
+_FRACTION = re.compile(r"(?<!\d)\d+[.,]\d+(?!\d)")
+_READINGS_OF = re.compile(rf"(?<!\w)9{_UNIT}(?!\w)|(?<!\w)9(?!\w)[^9]*[^\W\d_][^9]*(?<!\w)9(?!\w)")
 _WHOLE = re.compile(r"\W{0,2}\d+\W{0,2}")
 FEW = 12  # variants that somebody may have written one by one
 CONSTANT = 0.95  # share of neighbours that behave so, for it to be how a value behaves
 UNIQUE = 0.9
 MOSTLY = 0.8  # of steps go up where a day or an hour begins anew within the log
 MANY = 6  # values from which on an order is none by chance
+OPAQUE = 0.6  # of the values say nothing: of eight random hexadecimal digits some have one letter, or none
+MOST_WORDS = 12  # of a value: more are a text
+KINDS = 0.25  # of the different values: more kinds of words around numbers are no few
+DIGITS = 19  # of a number: as many as nanoseconds since 1970 have
+SPEED = 2.0  # by which numbers since 1970 go faster or slower than the time of their requests
+SLACK_S = 2.0  # seconds between a clock's reading and the sending of its request
 EPOCH_S = (1.0e9, 4.0e9)  # numbers that are times since 1970: 2001 to 2096, in seconds
 
 
@@ -43,10 +52,11 @@ class Behaviour:
     """n values, `distinct` of them different; shares of 0 to 1, None where nothing could show them.
 
     rising: of neighbours that differ, those whose numbers go up. in_order, with_time: rank correlation of the numbers
-    with the order and the time of sending. step: by which one number goes up each time, if it does. in_session,
-    in_user: share of a session's (a user's) neighbouring requests that have one value, where different sessions have
-    different ones. numeric: values that are a number with or without a unit. words: mean number of words of letters.
-    characters: mean length. alike: share of the values of the commonest shape (runs of digits, runs of letters, signs).
+    with the order and the time of sending. step: by which one number goes up each time, if it does, in all or in each
+    session. in_session, in_user: share of a session's (a user's) neighbouring requests that have one value, where
+    different sessions have different ones. numeric: values that are a number with or without a unit. words: mean number
+    of words of letters. alike: share of the values of the commonest shape (runs of digits, runs of letters, signs).
+    opaque: share of the values that say nothing, such as random ids.
     """
 
     n: int
@@ -59,8 +69,8 @@ class Behaviour:
     in_user: float | None
     numeric: float
     words: float
-    characters: float
     alike: float
+    opaque: float
 
 
 def behaviour(seen: Sequence[Seen]) -> Behaviour:
@@ -72,47 +82,46 @@ def behaviour(seen: Sequence[Seen]) -> Behaviour:
         distinct=len(set(values)),
         rising=_rising(numbers),
         in_order=_in_order(numbers),
-        step=_step(numbers),
+        step=_step([numbers]) or _step(_by_session(seen, numbers), MOSTLY),
         with_time=_with_time(seen, numbers),
         in_session=_constant([(one.session, one.value) for one in seen]),
         in_user=_constant([(one.user, one.value) for one in seen]),
         numeric=sum(_is_number(value) for value in values) / n,
         words=sum(len(_WORD.findall(value)) for value in values) / n,
-        characters=sum(map(len, values)) / n,
         alike=Counter(map(_shape, values)).most_common(1)[0][1] / n,
+        opaque=opaque(values),
     )
 
 
 def cause(seen: Sequence[Seen], found: Behaviour) -> Cause:
-    """The cause whose values behave so."""
+    """The cause whose values behave so. Whose a value is takes evidence: one that comes again is somebody's only where
+    it comes again with the same user or in the same session."""
     unique = found.distinct >= UNIQUE * found.n
+    says_nothing = unique and found.opaque >= OPAQUE
+    of_user = _lasts(found.in_user, [one.user for one in seen], seen, found)
+    if _lasts(found.in_session, [one.session for one in seen], seen, found):
+        return Cause.USER_VALUE if of_user else Cause.SESSION_VALUE
+    if of_user:
+        return Cause.USER_VALUE
+    if says_nothing and not _counts_from_1970(seen):
+        return Cause.NONCE
     if found.step is not None:
         return Cause.COUNTER
     if _is_clock(seen, found):
         return Cause.CLOCK
     if _counts_on(seen, found):
         return Cause.COUNTER
-    if (found.in_session or 0) >= CONSTANT and not unique:
-        return Cause.USER_VALUE if (found.in_user or 0) >= CONSTANT else Cause.SESSION_VALUE
-    if (found.in_user or 0) >= CONSTANT and not unique:
-        return Cause.USER_VALUE
-    if found.numeric >= CONSTANT:
-        return Cause.MEASUREMENT if _near(seen) else Cause.NONCE
-    if _are_readings(seen) and _near(seen):
+    if found.numeric >= CONSTANT and _near(seen):
         return Cause.MEASUREMENT
-    if _is_token(found) and unique:
-        return Cause.NONCE
     if found.distinct <= max(2, min(FEW, found.n // 2)):
         return Cause.VARIANT
-    if found.words > 12:
+    if found.words > MOST_WORDS:
         return Cause.MEMORY
-    if found.words >= 1 and found.distinct < UNIQUE * found.n:
-        return Cause.USER_VALUE
-    return Cause.NONCE if _is_token(found) else Cause.UNKNOWN
+    return Cause.MEASUREMENT if _are_readings(seen, found) and _near(seen) else Cause.UNKNOWN
 
 
 def _numbers(value: str) -> tuple[int, ...]:
-    return tuple(int(run[:18]) for run in _NUMBER.findall(value))
+    return tuple(int(run[:DIGITS]) for run in _NUMBER.findall(value))
 
 
 def _is_number(value: str) -> bool:
@@ -167,16 +176,27 @@ def _as_written(numbers: tuple[int, ...]) -> tuple[int, ...]:
 _READINGS = (_as_written, _day_first, _month_first)
 
 
-def _step(numbers: Sequence[tuple[int, ...]]) -> float | None:
-    """The step of a counter: one of the numbers goes up by as much each time, the others stay."""
-    pairs = [(a, b) for a, b in pairwise(numbers) if len(a) == len(b) > 0]
-    if len(pairs) < 3 or len(pairs) < len(numbers) - 1 or any(len(a) > 2 for a, _ in pairs):
+def _step(groups: Sequence[Sequence[tuple[int, ...]]], share: float = CONSTANT) -> float | None:
+    """The step of a counter: of one or two numbers one goes up by as much each time, the other stays. groups: the
+    numbers of each session; share: of the steps that are so."""
+    pairs = [(a, b) for numbers in groups for a, b in pairwise(numbers)]
+    if len(pairs) < 3 or any(len(a) != len(b) or not 1 <= len(a) <= 2 for a, b in pairs):
         return None
-    steps = [b[-1] - a[-1] for a, b in pairs]
-    if any(a[:-1] != b[:-1] for a, b in pairs) or any(EPOCH_S[0] <= a[-1] for a, _ in pairs):
+    moved = {at for a, b in pairs for at, (x, y) in enumerate(zip(a, b, strict=True)) if x != y}
+    if len(moved) != 1 or any(EPOCH_S[0] <= number for a, _ in pairs for number in a):
         return None
-    (step, often), *_ = Counter(steps).most_common(1)
-    return float(step) if step > 0 and often >= CONSTANT * len(steps) else None
+    at = moved.pop()
+    (step, often), *_ = Counter(b[at] - a[at] for a, b in pairs).most_common(1)
+    return float(step) if step > 0 and often >= share * len(pairs) else None
+
+
+def _by_session(seen: Sequence[Seen], numbers: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
+    """The numbers of each session, in order; none for requests that tell no session."""
+    sessions = defaultdict[str, list[tuple[int, ...]]](list)
+    for one, own in zip(seen, numbers, strict=True):
+        if one.session:
+            sessions[one.session].append(own)
+    return list(sessions.values())
 
 
 def _with_time(seen: Sequence[Seen], numbers: Sequence[tuple[int, ...]]) -> float | None:
@@ -205,6 +225,16 @@ def _shape(value: str) -> str:
     return re.sub(r"[^\W\d_]+", "a", _NUMBER.sub("9", value))
 
 
+def _lasts(share: float | None, of: Sequence[str], seen: Sequence[Seen], found: Behaviour) -> bool:
+    """Lasts as long as a session, or is always the same for a user. A clock of hours or days does so, too, and a
+    version that is deployed; but these give way to the next one for all who ask. share: in_session or in_user."""
+    if (share or 0) < CONSTANT or found.distinct >= UNIQUE * found.n:
+        return False
+    changes = sum(a.value != b.value for a, b in pairwise(seen))
+    for_all = changes < 2 * found.distinct - 1 or (found.rising or 0) >= MOSTLY
+    return not for_all or found.distinct >= UNIQUE * len(set(of))
+
+
 def _is_clock(seen: Sequence[Seen], found: Behaviour) -> bool:
     """Goes up with time, and is more than one number, or one that counts from 1970."""
     if found.rising is None or found.alike < 0.5:
@@ -217,8 +247,21 @@ def _is_clock(seen: Sequence[Seen], found: Behaviour) -> bool:
 
 
 def _counts_from_1970(seen: Sequence[Seen]) -> bool:
-    told = [_numbers(one.value)[0] for one in seen if _numbers(one.value)]
-    return any(all(EPOCH_S[0] * unit <= t <= EPOCH_S[1] * unit for t in told) for unit in (1, 1e3, 1e6, 1e9))
+    """Numbers that are a time since 1970, and go as fast as the time of their requests where that is told."""
+    told = [(one.time, numbers[0]) for one in seen if (numbers := _numbers(one.value))]
+    return bool(told) and any(
+        all(EPOCH_S[0] * unit <= number <= EPOCH_S[1] * unit for _, number in told)
+        and _keeps_time(told, unit)
+        for unit in (1, 1e3, 1e6, 1e9)
+    )
+
+
+def _keeps_time(told: Sequence[tuple[float | None, int]], unit: float) -> bool:
+    timed = [(time, number / unit) for time, number in told if time is not None]
+    if len(timed) < 2:
+        return True
+    passed, counted = timed[-1][0] - timed[0][0], timed[-1][1] - timed[0][1]
+    return passed / SPEED - SLACK_S <= counted <= passed * SPEED + SLACK_S
 
 
 def _counts_on(seen: Sequence[Seen], found: Behaviour) -> bool:
@@ -230,11 +273,14 @@ def _counts_on(seen: Sequence[Seen], found: Behaviour) -> bool:
     return whole >= CONSTANT * found.n and not _counts_from_1970(seen)
 
 
-def _are_readings(seen: Sequence[Seen]) -> bool:
-    """Several numbers each, in the same words, and behind all but the last of them a unit: `3.1 °C, wind 2.0`."""
-    (words, often), *_ = Counter(_DECIMAL.sub("9", one.value) for one in seen).most_common(1)
-    units = len(re.findall(rf"(?<!\w)9{_UNIT}(?!\w)", words))
-    return words.count("9") > 1 and units >= words.count("9") - 1 and often >= CONSTANT * len(seen)
+def _are_readings(seen: Sequence[Seen], found: Behaviour) -> bool:
+    """Numbers in the same few words, whichever they are, with a unit, a name or a fraction: `3.1 °C, wind 2.0`,
+    `34, "shelf B": 60`."""
+    kinds = Counter(_DECIMAL.sub("9", one.value) for one in seen)
+    fractions = sum(bool(_FRACTION.search(one.value)) for one in seen)
+    told = sum(often for words, often in kinds.items() if "9" in words and _READINGS_OF.search(words))
+    few = len(kinds) <= min(FEW, KINDS * found.distinct)
+    return few and max(told, fractions) >= CONSTANT * found.n
 
 
 def _near(seen: Sequence[Seen]) -> bool:
@@ -243,8 +289,3 @@ def _near(seen: Sequence[Seen]) -> bool:
     return max(
         map(len, (_NUMBER.findall(one.value)[0] for one in seen if _numbers(one.value))), default=0
     ) < 7 and (not sizes or max(sizes) < 6)
-
-
-def _is_token(found: Behaviour) -> bool:
-    """One word of letters, digits and signs that says nothing."""
-    return found.characters >= 4 and found.words <= 3 and found.characters / max(1.0, found.words) >= 3

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from analysis.advisor.learning.behaviour import Seen, behaviour, cause
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.clusters import clusters
-from analysis.advisor.learning.messages.examples import Examples, examples, examples_in_orders, key
+from analysis.advisor.learning.lost import Again, Lost, lost, talks
+from analysis.advisor.learning.messages.examples import Examples, examples, examples_in_orders
 from analysis.advisor.learning.messages.history import Change, changes
 from analysis.advisor.learning.messages.threads import Thread, threads
 from analysis.advisor.learning.messages.tools import (
@@ -20,13 +23,13 @@ from analysis.advisor.learning.messages.tools import (
     tools,
 )
 from analysis.advisor.learning.messages.unshared import shared_behind
-from analysis.advisor.learning.model import HEAD_ROLES, Cluster, Slot, conversation, head
+from analysis.advisor.learning.model import HEAD_ROLES, Cluster, Slot, head
 from analysis.advisor.learning.remedy import rules_of
 from analysis.advisor.learning.text.model import Sample, TextSlot, sample
 from analysis.advisor.learning.text.passages import looked_up, passages
 from analysis.advisor.learning.text.slots import MOST, text_slots
 from analysis.advisor.learning.token_slots import token_slots
-from cachemodel.prompts.model import Kind, Part, Prompt
+from cachemodel.prompts.model import Kind, Prompt
 
 MIN_SHARE = 0.005  # of the characters of the log, that a slot costs at least
 MIN_BEHIND = 32  # characters behind a slot on average: fewer are less than a block
@@ -62,14 +65,16 @@ def learn(
 def _of_cluster(prompts: Sequence[Prompt], cluster: Cluster) -> Iterator[Slot]:
     requests = [(index, prompts[index]) for index in cluster.requests]
     shown = examples(requests)
-    again, followed = _Again(requests), threads(requests, shown)
-    yield from _tool_slots(requests, cluster, again, followed)
+    again, followed = Again(requests), threads(requests, shown)
+    talk_of = talks(followed)
+    yield from _tool_slots(requests, cluster, again, followed, talk_of)
     begun = {index for index, thread in followed.items() if not thread.surely}
     whole = set[Place]()
-    for place, samples in _places(requests, begun).items():
-        for slot in _of_place(samples, of_user=place[0] in (FIRST, LAST)):
-            yield _with_reason(_slot(slot, cluster, prompts, again, _part_at(prompts[slot.example], place)))
-            if slot.whole and place[0] not in (FIRST, LAST):
+    for place, texts in _places(requests, begun, talk_of).items():
+        of_user = place[0] in (FIRST, LAST)
+        for slot in _of_place(texts.samples, of_user):
+            yield _with_reason(_slot(slot, cluster, prompts, texts, again, {} if of_user else talk_of))
+            if slot.whole and not of_user:
                 whole.add(place)
     yield from examples_in_orders(requests, cluster, shown)
     yield from _history_slots(prompts, cluster, followed, shown, whole)
@@ -85,35 +90,19 @@ def _of_place(samples: Sequence[Sample], of_user: bool) -> list[TextSlot]:
     return found + [slot for slot in others if not found or slot.cause is not Cause.ITEM_ORDER]
 
 
-class _Again:
-    """What of each prompt was sent in an earlier one of its cluster: characters from each part on."""
-
-    def __init__(self, requests: Sequence[tuple[int, Prompt]]) -> None:
-        known: set[tuple[str, str, str]] = set()
-        self._behind: dict[int, list[int]] = {}
-        for index, prompt in requests:
-            keys = [key(part) for part in prompt.parts]
-            behind = [0]
-            for one in reversed(keys):
-                behind.append(behind[-1] + (len(one[2]) if one in known else 0))
-            self._behind[index] = behind[::-1]
-            known.update(keys)
-
-    def behind(self, index: int, part: int) -> int:
-        """Characters from this part of a request on that were sent before."""
-        behind = self._behind[index]
-        return behind[min(part, len(behind) - 1)]
-
-
 def _tool_slots(
-    requests: Sequence[tuple[int, Prompt]], cluster: Cluster, again: _Again, followed: Mapping[int, Thread]
+    requests: Sequence[tuple[int, Prompt]],
+    cluster: Cluster,
+    again: Again,
+    followed: Mapping[int, Thread],
+    talk_of: Mapping[int, int],
 ) -> Iterator[Slot]:
     prompts = dict(requests)
     by_cause: dict[Cause, list[tuple[str, Slot]]] = defaultdict(list)
     for name, samples in tool_samples(requests).items():
+        texts = _Texts(samples, partial(_tool_at, prompts, name))
         for slot in definition_slots(samples):
-            at = _tool_at(prompts[slot.example], name)
-            by_cause[slot.cause].append((name, _slot(slot, cluster, prompts, again, at)))
+            by_cause[slot.cause].append((name, _slot(slot, cluster, prompts, texts, again, talk_of)))
     for (
         told
     ) in by_cause.values():  # what is wrong with one definition is wrong with most, and is one thing to mend
@@ -123,22 +112,36 @@ def _tool_slots(
     for slot in list_slots(requests, {at: told.earlier for at, told in followed.items() if told.surely}):
         own = tools(prompts[slot.example])
         at = next((i for i, part in enumerate(own) if tool_name(part.text) == slot.after), len(own) - 1)
-        yield _slot(slot, cluster, prompts, again, max(0, at))
+        yield _slot(slot, cluster, prompts, _Texts((), _always(max(0, at))), again, talk_of)
 
 
-def _tool_at(prompt: Prompt, name: str) -> int:
-    return next(
-        at for at, part in enumerate(prompt.parts) if part.kind is Kind.TOOL and tool_name(part.text) == name
-    )
+def _tool_at(prompts: Mapping[int, Prompt], name: str, index: int) -> int:
+    parts = enumerate(prompts[index].parts)
+    return next(at for at, part in parts if part.kind is Kind.TOOL and tool_name(part.text) == name)
+
+
+def _always(part: int) -> Callable[[int], int]:
+    return lambda _: part
+
+
+class _Texts(NamedTuple):
+    """The texts of a place, in order of time, and which part of a request that is."""
+
+    samples: Sequence[Sample]
+    part_of: Callable[[int], int]
 
 
 def _slot(
-    slot: TextSlot, cluster: Cluster, prompts: Sequence[Prompt] | dict[int, Prompt], again: _Again, at: int
+    slot: TextSlot,
+    cluster: Cluster,
+    prompts: Sequence[Prompt] | Mapping[int, Prompt],
+    texts: _Texts,
+    again: Again,
+    talk_of: Mapping[int, int],
 ) -> Slot:
     example = prompts[slot.example]
-    part = example.parts[at]
-    of = len(cluster.requests)
-    behind = [again.behind(index, at + 1) for index in slot.differing]
+    part = example.parts[texts.part_of(slot.example)]
+    told = _lost(slot, texts, again, talk_of)
     return Slot(
         cause=slot.cause,
         cluster=cluster.number,
@@ -150,17 +153,27 @@ def _slot(
         example=example.request_id,
         seen=slot.seen,
         behaviour=slot.behaviour,
-        requests=round(len(slot.differing) * slot.stands_for),
-        of=of,
-        behind=slot.fixed_behind + (sum(behind) / len(behind) if behind else 0.0),
+        requests=round(told.requests),
+        of=len(cluster.requests),
+        behind=told.behind,
         detail=slot.detail,
         pattern=slot.pattern,
         items=slot.items,
         whole=slot.whole,
         alone=slot.alone,
-        anew=slot.anew,
+        anew=told.anew,
         compared=MOST if slot.stands_for > 1 else None,
+        lasts=told.lasts,
     )
+
+
+def _lost(slot: TextSlot, texts: _Texts, again: Again, talk_of: Mapping[int, int]) -> Lost:
+    """What requests pay for it: by its values, or all that have something else than most where it is none."""
+    if slot.anew is not None and texts.samples:
+        return lost(slot, texts.samples, texts.part_of, again, talk_of)
+    behind = [again.behind(index, texts.part_of(index) + 1) for index in slot.differing]
+    mean = slot.fixed_behind + sum(behind) / max(1, len(behind))
+    return Lost(len(slot.differing) * slot.stands_for, slot.anew, mean, lasts=True)
 
 
 def _with_reason(slot: Slot) -> Slot:
@@ -170,34 +183,41 @@ def _with_reason(slot: Slot) -> Slot:
     return replace(slot, detail="no rule can tell where it begins and ends: move it in the template")
 
 
-def _places(requests: Sequence[tuple[int, Prompt]], begun: Set[int]) -> dict[Place, list[Sample]]:
+def _places(
+    requests: Sequence[tuple[int, Prompt]], begun: Set[int], talk_of: Mapping[int, int]
+) -> dict[Place, _Texts]:
     """The texts of each place: of the head part by part, of the user's first and last message. begun: requests that
-    begin a conversation; of the others the first message is a matter of their history."""
+    begin a conversation; of the others the first message is a matter of their history. talk_of: what is a session where
+    requests tell none."""
     told: dict[Place, list[Sample]] = defaultdict(list)
+    parts: dict[Place, dict[int, int]] = defaultdict(dict)
     for index, prompt in requests:
-        for place, part in _named(prompt):
+        for place, at in _named(prompt):
             if place[0] == FIRST and index not in begun:
                 continue
-            told[place].append(sample(index, prompt, part))
-    return told
+            own = sample(index, prompt, prompt.parts[at])
+            told[place].append(own if own.session else replace(own, session=f"conversation {talk_of[index]}"))
+            parts[place][index] = at
+    return {place: _Texts(samples, parts[place].__getitem__) for place, samples in told.items()}
 
 
-def _named(prompt: Prompt) -> Iterator[tuple[Place, Part]]:
+def _named(prompt: Prompt) -> Iterator[tuple[Place, int]]:
+    """The places that a prompt has, and which of its parts each is."""
     counts: Counter[str] = Counter()
-    for part in head(prompt):
+    begin = len(head(prompt))
+    for at, part in enumerate(prompt.parts[:begin]):
         if part.kind in _TEXTS and part.text:
-            yield (part.role, counts[part.role]), part
+            yield (part.role, counts[part.role]), at
             counts[part.role] += 1
-    asked = [part for part in conversation(prompt) if part.kind in _TEXTS and part.role == "user"]
+    asked = [
+        at
+        for at, part in enumerate(prompt.parts[begin:], start=begin)
+        if part.kind in _TEXTS and part.role == "user"
+    ]
     if asked:
         yield (FIRST, 0), asked[0]
         if len(asked) > 1:
             yield (LAST, 0), asked[-1]
-
-
-def _part_at(prompt: Prompt, place: Place) -> int:
-    part = next(part for named, part in _named(prompt) if named == place)
-    return next(at for at, one in enumerate(prompt.parts) if one is part)
 
 
 def _history_slots(
@@ -226,7 +246,7 @@ def _varied(prompt: Prompt, earlier: Prompt, places: Set[Place]) -> bool:
     """Whether the texts of one of the places differ."""
     if not places:
         return False
-    ours, theirs = ({place: part.text for place, part in _named(one)} for one in (prompt, earlier))
+    ours, theirs = ({place: one.parts[at].text for place, at in _named(one)} for one in (prompt, earlier))
     return any(ours.get(place) != theirs.get(place) for place in places)
 
 
@@ -251,6 +271,8 @@ def _of_changes(
         detail = "a system message comes into the middle of the conversation"
     elif why is Cause.HISTORY_REWRITTEN and part.kind is Kind.RESULT:
         detail = "what tools answered is replaced or cut afterwards"
+    elif why is Cause.ITEM_ORDER and part.kind is Kind.RESULT:
+        detail = "results of calls that were made at once come in another order afterwards"
     elif why is Cause.HISTORY_REWRITTEN and part.kind in _SEEN_AND_HEARD:
         detail = f"the {part.kind.value} is another one: encoded anew, or another file"
     requests = {one.request for one in told}

@@ -24,7 +24,8 @@ class Slot:
     tokens of the prompt before the slot, None where learning does not know; tokens_alone: whether nothing else is known
     of the prompts, so that no rule can write it. anew: in how many requests it has a value
     that none before them had, None where that is all of `requests`. compared: how many of `of` were looked at where
-    `requests` is an estimate by these, None where it was counted.
+    `requests` is an estimate by these, None where it was counted. lasts: whether a conversation keeps its value, as far
+    as conversations show it.
     """
 
     cause: Cause
@@ -49,6 +50,7 @@ class Slot:
     tokens_alone: bool = False
     anew: float | None = None
     compared: int | None = None
+    lasts: bool = True
 
     @property
     def lost(self) -> float:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.advisor.learning.messages.examples import key
 from analysis.advisor.learning.model import Slot
-from analysis.advisor.pricing.gains import PICTURES, Replayed
+from analysis.advisor.pricing.gains import PICTURES, Counts, Numbers, Replayed, Tokens
 from cachemodel.prompts.model import Prompt
+
+RUN = 8  # tokens that are known again: fewer are alike by chance
 
 
 def per_character(prompts: Sequence[Prompt], tokens: int, picture_tokens: int) -> float:
@@ -24,40 +25,47 @@ class AtMost:
     """Of all prompts that were learned from, of which the last were replayed. per_character: tokens of text."""
 
     def __init__(self, prompts: Sequence[Prompt], replayed: Replayed, per_character: float) -> None:
-        self._n, self._recent = len(prompts), prompts[len(prompts) - len(replayed.tokens) :]
-        self._computed, self._per_character = replayed.sent.computed, per_character
-        self._new = _new_parts(self._recent)
+        self._n, self._recent = len(prompts), len(replayed.tokens)
+        self._computed, self._per_character = int(replayed.sent.computed.sum()), per_character
+        self._again = sent_before(replayed.tokens, replayed.served)
 
     def __call__(self, slot: Slot) -> int:
         """Tokens of the requests replayed that are computed for the slot if for nothing else: behind it, and sent
-        before. Of a request that found them all the same, those are none, and what it asks anew is computed anyway."""
-        recent, behind = len(self._recent), slot.behind * self._per_character
-        own = [one for at in _about(slot) if (one := at - (self._n - recent)) >= 0]
-        anyway = np.array([self._asked_now(one, slot) for one in own]) * self._per_character
-        found = np.maximum(0, self._computed[own] - anyway)
-        each = float(np.minimum(found, behind).mean()) if own else behind
+        before. Of a request that found them all the same, those are none, nor of what nobody sent before it."""
+        behind = slot.behind * self._per_character
+        own = [one for at in _about(slot) if (one := at - (self._n - self._recent)) >= 0]
+        each = float(np.minimum(self._again[own], behind).mean()) if own else behind
         lost = slot.requests if slot.anew is None else min(slot.anew, slot.requests)
-        return round(min(lost * each * recent / self._n, float(self._computed.sum())))
-
-    def _asked_now(self, request: int, slot: Slot) -> int:
-        """Characters at the end of a request, behind the slot, that no request before it had."""
-        characters = 0
-        for part, new in zip(
-            reversed(self._recent[request].parts), reversed(self._new[request]), strict=True
-        ):
-            if not new or part.path == slot.path:
-                break
-            characters += len(part.text)
-        return characters
+        return round(min(lost * each * self._recent / self._n, float(self._computed)))
 
 
-def _new_parts(prompts: Sequence[Prompt]) -> list[list[bool]]:
-    """Of each part of each prompt, whether none before it had one like it."""
-    known, told = set[tuple[str, str, str]](), list[list[bool]]()
-    for prompt in prompts:
-        keys = [key(part) for part in prompt.parts]
-        told.append([one not in known for one in keys])
-        known.update(keys)
+def sent_before(tokens: Sequence[Tokens], served: Counts) -> Counts:
+    """(n,) How many of the tokens that each request had computed stand in runs of RUN that an earlier one had.
+
+    Tokens that were served are known to be so, and hold nothing that was not computed once, so they are not looked at.
+    """
+    lead = np.minimum(served, RUN - 1)  # of what was served, a run that reaches over its end
+    some = [one[at:] for one, at in zip(tokens, (served - lead).tolist(), strict=True)]
+    lengths = np.array([len(one) for one in some], dtype=np.int64)
+    ends = np.cumsum(lengths)
+    request, at = np.repeat(np.arange(len(some)), lengths), np.arange(lengths.sum())
+    begins = np.flatnonzero(at + RUN <= np.repeat(ends, lengths))
+    runs = _hashes(np.concatenate([*some, np.zeros(0, np.uint32)]), begins)
+    _, first, which = np.unique(runs, return_index=True, return_inverse=True)
+    again = np.zeros(len(at) + 1, dtype=np.int64)
+    again[begins + 1] = request[begins[first]][which] < request[begins]
+    so_far = np.cumsum(again)
+    inside = so_far[1:] > so_far[np.maximum(at + 1 - RUN, 0)]
+    computed = at >= np.repeat(ends - lengths + lead, lengths)
+    return np.bincount(request[inside & computed], minlength=len(some))
+
+
+def _hashes(tokens: Tokens, begins: Counts) -> Numbers:
+    """Of the RUN tokens from each of these on."""
+    told = np.zeros(len(begins), dtype=np.uint64)
+    for at in range(RUN):
+        told = (told ^ tokens[begins + at]) * np.uint64(0x9E3779B97F4A7C15)
+        told ^= told >> np.uint64(29)
     return told
 
 

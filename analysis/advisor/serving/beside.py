@@ -79,12 +79,15 @@ def _isolated(prompts: Sequence[Prompt], replayed: Replayed) -> Iterator[Told]:
 
 
 def _unmarked(prompts: Sequence[Prompt], replayed: Replayed) -> Iterator[Told]:
-    """Requests that ask for no entry of a cache that keeps nothing by itself."""
+    """Requests that ask for no entry of a cache that keeps nothing by itself, or for entries that few find again."""
+    if (marked := replayed.marked()) is None:
+        return
+    tokens = replayed.as_sent.computed - marked.computed
     without = sum(not prompt.marks for prompt in prompts)
-    if without and (marked := replayed.marked()):
-        tokens = replayed.as_sent.computed - marked.computed
-        detail = "what breakpoints behind the system prompt and at the end of each request would serve"
-        yield Cause.UNMARKED, without, tokens, detail
+    detail = "breakpoints behind the system prompt and at the end of each request would serve that"
+    if not without:
+        detail = f"breakpoints stand where few requests find them; {detail}"
+    yield Cause.UNMARKED, without or len(prompts), tokens, detail
 
 
 def _counted(prompts: Sequence[Prompt]) -> NDArray[np.float64]:

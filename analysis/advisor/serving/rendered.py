@@ -1,4 +1,5 @@
-"""Prompts as the server renders them: where the template writes anew what the request left as it was."""
+"""Prompts as the server renders them: where the template writes anew what the request left as it was, and where it
+renders what is no text, such as the ids of calls."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from cachemodel.prompts.model import Kind, Part, Prompt
 OPENING = 24  # tokens at the end of a prompt that only bid the assistant speak
 MIN_LOST, MIN_SHARE = 32, 0.1  # tokens, and of the earlier prompt, below which templates differ by chance
 FEWEST = 2  # requests that it happens to
+
+_IDS = ("id", "tool_call_id", "tool_use_id", "call_id")  # of a call, as OpenAI's and Anthropic's APIs have it
 
 _Lost = tuple[int, int, int, str]
 """The request, the token at which it parts from the one before, the tokens lost of that one, and the part at fault."""
@@ -60,10 +63,32 @@ def _grows(earlier: Prompt, later: Prompt) -> bool:
 
 def _cause(earlier: Prompt, later: Prompt) -> tuple[Cause, str]:
     """What the template did, and the part that it did it for."""
+    if other := _other_id(_messages(earlier), _messages(later)):
+        return Cause.HISTORY_REWRITTEN, other
     come = later.parts[len(earlier.parts) :]
     if system := next((part for part in come if part.role in HEAD_ROLES), None):
         return Cause.HOISTED, system.path
     return Cause.TEMPLATE, next((part for part in earlier.parts if _thinks(part)), earlier.parts[-1]).path
+
+
+def _messages(prompt: Prompt) -> object:
+    return (prompt.body or {}).get("messages")
+
+
+def _other_id(earlier: object, later: object, path: str = "messages") -> str:
+    """Where an id of what was said before is another one now, which some templates render; empty where none is."""
+    if isinstance(earlier, list) and isinstance(later, list):
+        told = (
+            _other_id(a, b, f"{path}[{at}]") for at, (a, b) in enumerate(zip(earlier, later, strict=False))
+        )
+        return next(filter(None, told), "")
+    if not isinstance(earlier, dict) or not isinstance(later, dict):
+        return ""
+    for name in earlier.keys() & later.keys():
+        if name in _IDS and earlier[name] != later[name]:
+            return f"{path}.{name}"
+    names = ("tool_calls", "content")
+    return next(filter(None, (_other_id(earlier.get(n), later.get(n), f"{path}.{n}") for n in names)), "")
 
 
 def _thinks(part: Part) -> bool:
@@ -76,6 +101,8 @@ def _slot(prompts: Sequence[Prompt], cause: Cause, told: Sequence[_Lost], per_ch
     detail = f"the tokens part from those of the request before at token {same:,}, {missing:,} before its end"
     if cause is Cause.TEMPLATE and _thinks(part):
         detail += "; the reasoning of earlier turns is left out"
+    elif cause is Cause.HISTORY_REWRITTEN:
+        detail += f"; {path.rpartition('.')[2]} of an earlier call is another one in each request"
     return Slot(
         cause=cause,
         cluster=-1,
@@ -85,7 +112,7 @@ def _slot(prompts: Sequence[Prompt], cause: Cause, told: Sequence[_Lost], per_ch
         before="",
         after=" ".join(part.text[:60].split()[:4]),
         example=prompts[index].request_id,
-        seen=tuple(Seen(at, f"from token {token:,} on") for at, token, _, _ in told[:8]),
+        seen=tuple(Seen(at, f"from token {token:,} on") for at, token, _, _ in told),
         behaviour=None,
         requests=len(told),
         of=len(prompts),

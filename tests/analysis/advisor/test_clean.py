@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from analysis.advisor.advice import Advice, advise
+from analysis.advisor.advice import MIN_SHARE, Advice, advise
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.learn import learn
 from analysis.advisor.learning.messages.threads import threads
@@ -48,8 +48,10 @@ class Tokens:
         return self._known[id(body)][1]
 
 
-def advised(prompts: Sequence[Prompt], rule: Rule = VLLM, tokens: Tokens | None = None) -> Advice:
-    return advise(prompts, tokens or Tokens(), rule, cache_name="c", tokens_by="t")
+def advised(
+    prompts: Sequence[Prompt], rule: Rule = VLLM, tokens: Tokens | None = None, min_share: float = MIN_SHARE
+) -> Advice:
+    return advise(prompts, tokens or Tokens(), rule, cache_name="c", tokens_by="t", min_share=min_share)
 
 
 def told(found: Advice) -> list[tuple[Cause, str, str, float]]:
@@ -211,7 +213,8 @@ PAIRS = (
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 def test_two_faults_in_two_services_are_named_each_at_its_place(pair: tuple[str, str]) -> None:
     own = faulty(*pair)
-    found = advised(sorted([*others(), *own], key=lambda one: one.time or 0.0))
+    # line ends of two kinds are kept in two copies: what one of them costs is 0.8 % here
+    found = advised(sorted([*others(), *own], key=lambda one: one.time or 0.0), min_share=0.007)
     assert sorted(one.slot.cause for one in found.suggestions) == sorted(FAULTS[name][2] for name in pair)
     assert {one.slot.example for one in found.suggestions} <= {prompt.request_id for prompt in own}
 

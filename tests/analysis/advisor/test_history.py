@@ -188,3 +188,48 @@ def test_an_image_that_is_encoded_anew_is_told() -> None:
         assert [slot.cause for slot in slots] == found
         assert all(slot.path == "messages[1].content[0]" for slot in slots)
         assert all(slot.detail == "the image is another one: encoded anew, or another file" for slot in slots)
+
+
+@pytest.mark.parametrize("anew", [True, False])
+@pytest.mark.parametrize("anthropic", [True, False])
+def test_results_of_parallel_calls_in_another_order_are_one_fault(anthropic: bool, anew: bool) -> None:
+    """Three calls a step; whoever sends the conversation gathers their results as a set."""
+    chance, told = random.Random(2), list[Prompt]()
+    talks: list[list[list[str]]] = [[] for _ in range(4)]
+    for step in range(10):
+        for number, results in enumerate(talks):
+            messages: list[dict[str, Any]] = [{"role": "user", "content": TASK.format(number)}]
+            for at, texts in enumerate(results):
+                order = chance.sample(texts, 3) if anew else texts
+                messages += (_anthropic_turn if anthropic else _openai_turn)(at, order)
+            system = {"system": SYSTEM} if anthropic else {}
+            head = [] if anthropic else [{"role": "system", "content": SYSTEM}]
+            body = {"model": "m", "max_tokens": 9, **system, "messages": head + messages}
+            (one,) = read({"time": 1e9 + 10 * step + number, "body": body}, f"r{step}-{number}")
+            assert isinstance(one, Prompt)
+            told.append(one)
+            results.append([planted.question(chance) * 4 for _ in range(3)])
+    slots = learn(told)
+    assert [slot.cause for slot in slots] == [Cause.ITEM_ORDER] * anew
+    assert all("made at once" in slot.detail for slot in slots)
+
+
+def _openai_turn(at: int, texts: Sequence[str]) -> list[dict[str, Any]]:
+    calls = [
+        {
+            "id": f"c{at}{n}",
+            "type": "function",
+            "function": {"name": "look", "arguments": json.dumps({"n": n})},
+        }
+        for n in range(3)
+    ]
+    results = [{"role": "tool", "tool_call_id": f"c{at}{n}", "content": text} for n, text in enumerate(texts)]
+    return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+
+
+def _anthropic_turn(at: int, texts: Sequence[str]) -> list[dict[str, Any]]:
+    calls = [{"type": "tool_use", "id": f"t{at}{n}", "name": "look", "input": {"n": n}} for n in range(3)]
+    results = [
+        {"type": "tool_result", "tool_use_id": f"t{at}{n}", "content": text} for n, text in enumerate(texts)
+    ]
+    return [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]

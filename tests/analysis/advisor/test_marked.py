@@ -108,6 +108,25 @@ def test_where_nobody_marks_anything_that_is_told() -> None:
     assert found.suggestions == ()
 
 
+def test_marks_where_nobody_comes_again_are_told() -> None:
+    """On the question alone, which is another one each time: an entry is written with each request and never found."""
+
+    def moved(one: Prompt) -> Prompt:
+        body = dict(one.body or {})
+        body["system"] = [
+            {k: v for k, v in block.items() if k != "cache_control"} for block in body["system"]
+        ]
+        *before, last = body["messages"]
+        text = {"type": "text", "text": last["content"], "cache_control": {"type": "ephemeral"}}
+        return replace(one, body=body | {"messages": [*before, last | {"content": [text]}]}, marks=("m",))
+
+    found = advised([moved(one) for one in prompts(mark=True)])
+    (one,) = found.beside
+    assert (one.cause, one.requests, found.as_sent.served) == (Cause.UNMARKED, 40, 0)
+    assert "stand where few requests find them" in one.detail
+    assert one.tokens == pytest.approx(advised(prompts(mark=True)).as_sent.served, rel=0.01)
+
+
 def test_prompts_that_are_too_short_for_the_cache_are_told() -> None:
     short = [replace(one, body={**(one.body or {}), "system": "Be kind."}) for one in prompts(mark=True)]
     assert advised(short).notes == (

@@ -12,8 +12,11 @@ from rapidfuzz.distance import Indel
 
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.messages.examples import Examples, Key, key
+from analysis.advisor.learning.messages.parallel import as_before
+from analysis.advisor.learning.messages.unshared import carried
 from analysis.advisor.learning.model import HEAD_ROLES, conversation
 from analysis.advisor.learning.text.align import differences
+from analysis.advisor.learning.text.json_forms import way
 from analysis.advisor.rewriting.canonical import json_in_order, moved_items, sorted_json
 from analysis.advisor.rewriting.words import normal, squeezed, words
 from cachemodel.prompts.model import Kind, Part, Prompt
@@ -48,10 +51,18 @@ def changes(
     """What differs before the end of what both have. The last message is no history but what is asked now: it may be
     another one behind the same beginning, such as a question put anew. found: examples, which are no history."""
     ours, theirs = found.behind(prompt), found.behind(earlier)
+    first = len(prompt.parts) - len(ours)
+    if last := carried(ours, theirs):
+        ours, theirs = ours[:-last], theirs[:-last]
     if not ours or not theirs:
         return
-    first = len(prompt.parts) - len(ours)
     history = sum(part.message != ours[-1].message for part in ours)
+    as_sent, (ours, moved) = ours, as_before(theirs, ours)
+    if moved is not None:
+        both = {key(part) for part in theirs}
+        behind = sum(len(part.text) for part in ours[moved:history] if key(part) in both)
+        texts = ours[moved].text[:SHOWN], as_sent[moved].text[:SHOWN]
+        yield Change(index, earlier_index, Cause.ITEM_ORDER, first + moved, 0, *texts, behind)
     stretches = _stretches([key(part) for part in theirs], [key(part) for part in ours])
     if not any(one.same for one in stretches) and not _same_turns(ours, theirs):
         return
@@ -169,7 +180,7 @@ def _text(old: str, new: str) -> Iterator[tuple[Cause, int, str, str, int]]:
     if len(_said(old)) < len(old) and squeezed(_said(old)) == squeezed(_said(new)):
         yield Cause.REASONING_STRIPPED, 0, old[:SHOWN], new[:SHOWN], len(new)
     elif _in_order(old) is not None and _in_order(old) == _in_order(new):
-        yield Cause.KEY_ORDER, _first_difference(old, new), old[:SHOWN], new[:SHOWN], len(new)
+        yield way((old, new))[0], _first_difference(old, new), old[:SHOWN], new[:SHOWN], len(new)
     elif normal(old) == normal(new):
         yield Cause.UNICODE, _first_difference(old, new), old[:SHOWN], new[:SHOWN], len(new)
     elif squeezed(old) == squeezed(new):

@@ -105,29 +105,33 @@ def _set(
     sets = {index: frozenset(names) for index, names in lists}
     if len(set(sets.values())) < 2:
         return
-    known: set[frozenset[str]] = set()
-    changed, pairs, last = (
-        dict[int, tuple[str, ...]](),
-        list[tuple[frozenset[str], frozenset[str]]](),
-        lists[0][0],
-    )
+    by_index, known, last = dict(lists), set[frozenset[str]](), lists[0][0]
+    changed, pairs = dict[int, tuple[str, ...]](), list[tuple[tuple[str, ...], tuple[str, ...]]]()
     for index, names in lists:
         before, own = earlier.get(index), sets[index]
         if before is not None and sets[before] != own:
-            pairs.append((sets[before], own))
+            pairs.append((by_index[before], names))
             changed[index] = names
         elif known and own not in known:
-            pairs.append((sets[last], own))
+            pairs.append((by_index[last], names))
             changed[index] = names
         known.add(own)
         last = index
     usual = Counter(names for _, names in lists).most_common(1)[0][0]
-    growing = all(a < b for a, b in pairs)
-    added = list(dict.fromkeys(name for a, b in pairs for name in sorted(b - a)))
+    growing = all(set(a) < set(b) for a, b in pairs)
+    added = list(dict.fromkeys(name for a, b in pairs for name in sorted(set(b) - set(a))))
     what = "grows" if growing else "changes"
     detail = f"the set of tools {what} {len(pairs)} times: {', '.join(added[:SHOWN])}"
-    first = min(min(len(a & b), len(usual)) for a, b in pairs)
+    first = min(len(usual), *(_first_changed(a, b) for a, b in pairs))
     yield _slot(Cause.TOOL_SET, lists, changed, usual, first, detail)
+
+
+def _first_changed(before: Sequence[str], now: Sequence[str]) -> int:
+    """The place of the first tool that one of two lists has and the other has not, in whatever order the rest is."""
+    both = set(before) & set(now)
+    return min(
+        next((at for at, name in enumerate(names) if name not in both), len(names)) for names in (before, now)
+    )
 
 
 def _slot(

@@ -33,19 +33,21 @@ class _Found:
 def shared_behind(prompts: Sequence[Prompt]) -> Iterator[Slot]:
     """A slot for every text of a conversation that is computed again because what precedes it there is another. What
     stands in the head is a matter of its slots, and what was changed in a conversation of its history: of each, only
-    the first request that says it counts."""
+    the first request that says it counts, and those that carry it along at their end."""
     found: dict[Key, _Found] = defaultdict(_Found)
     talk: dict[int, int] = {}
     said: set[tuple[int, Key]] = set()
     shown = examples(list(enumerate(prompts)))
     for index, thread in threads(list(enumerate(prompts)), shown).items():
-        talk[index] = index if thread.earlier is None or not thread.surely else talk[thread.earlier]
+        surely = thread.earlier if thread.surely else None
+        talk[index] = index if surely is None else talk[surely]
         prompt = prompts[index]
         own = shown.behind(prompt)
+        moving = len(own) if surely is None else len(own) - carried(own, shown.behind(prompts[surely]))
         first, examples_first = len(prompt.parts) - len(own), shown.of(prompt)
         before = hash(tuple(map(key, examples_first))) if examples_first else 0
         for at, part in enumerate(own):
-            new = (talk[index], key(part)) not in said
+            new = at >= moving or (talk[index], key(part)) not in said
             said.add((talk[index], key(part)))
             if new and before and _may_move(part):
                 told = found[key(part)]
@@ -57,6 +59,24 @@ def shared_behind(prompts: Sequence[Prompt]) -> Iterator[Slot]:
         n = len(told.places)
         if n >= max(FEWEST, OFTEN * len(prompts)) and len(told.behind) > APART * n:
             yield _slot(prompts, told)
+
+
+def carried(own: Sequence[Part], earlier: Sequence[Part]) -> int:
+    """How many parts at the end of a conversation are those at the end of the request before, which moved on behind
+    what was said since: instructions that every request sends last. Each is worth its place, and stands there alone."""
+    if not own or len(own) <= len(earlier):
+        return 0
+    told = 0
+    for ours, theirs in zip(reversed(own), reversed(earlier), strict=False):
+        is_last = ours.message == own[-1].message
+        if not is_last or key(ours) != key(theirs) or not _may_move(ours) or _times(ours, own) > 1:
+            break
+        told += 1
+    return told
+
+
+def _times(part: Part, own: Sequence[Part]) -> int:
+    return sum(key(one) == key(part) for one in own)
 
 
 def _may_move(part: Part) -> bool:
@@ -79,7 +99,7 @@ def _slot(prompts: Sequence[Prompt], found: _Found) -> Slot:
         before=before.kind.value if pictures else before.text[-40:],
         after=" ".join(part.text[:60].split()[:4]),
         example=prompt.request_id,
-        seen=tuple(Seen(one, prompts[one].parts[where - 1].text[:60]) for one, where in found.places[:8]),
+        seen=tuple(Seen(one, prompts[one].parts[where - 1].text[:60]) for one, where in found.places),
         behaviour=None,
         requests=len(found.behind) - 1,
         of=len(prompts),

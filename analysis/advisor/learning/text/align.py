@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+from unicodedata import category
 
 from rapidfuzz.distance import Indel
 
@@ -13,6 +14,7 @@ from analysis.advisor.rewriting.words import Words
 MIN_ANCHOR = (
     4  # characters of a stretch that two texts have in common, below which it is chance between differences
 )
+_MARKED = 3  # characters of a letter with its marks
 GLUE = frozenset("-:.+/_@#,'’")  # signs that hold a value together
 
 
@@ -113,8 +115,14 @@ def _word(side: Words, at: int, step: int, reach: int) -> str:
 
 
 def _is_of_value(side: Words, at: int, step: int, reach: int) -> bool:
+    """Letters of scripts without blanks hold nothing together: all of a sentence stands side by side there."""
     word = _word(side, at, step, reach)
-    return word[0].isalnum() or word in GLUE
+    return (word[0].isalnum() and not _stands_alone(word)) or word in GLUE
+
+
+def _stands_alone(word: str) -> bool:
+    """Whether a word is a letter of a script without blanks."""
+    return len(word) <= _MARKED and category(word[0]) == "Lo"
 
 
 def gaps(spans: Sequence[Sequence[Span]], reference: Words) -> list[Gap]:

@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from analysis.advisor.learning.text.align import Gap
-from analysis.advisor.rewriting.words import SENTENCE_END, Words, squeezed
+from analysis.advisor.learning.text.pieces import SHORT, phrases, pieces, size
+from analysis.advisor.rewriting.words import SENTENCE_END, Words, sentences, squeezed
 
 LASTING = 0.6  # of the texts have a sentence that is of their template
 MARK = 24  # characters
@@ -29,11 +30,13 @@ def drawn(gaps: Sequence[Gap], reference: Words, texts: Sequence[str]) -> list[G
     return told
 
 
-def mostly_drawn(texts: Sequence[str], most: float) -> bool:
-    """Whether more than `most` of what the texts say are sentences that few others have."""
-    told = [[said for said, _, _ in _sentences(text)] for text in texts]
+def mostly_drawn(texts: Sequence[str], most: float, *, of_head: bool = False) -> bool:
+    """Whether more than `most` of what the texts say is in pieces that few others have: of JSON in one line strings, so
+    that a value in one of them is not all that follows, and of a head that is one short sentence phrases."""
+    short = of_head and all(size(text) < SHORT and len(sentences(text)) < 2 for text in texts)
+    told = [phrases(text) if short else pieces(text) for text in texts]
     few = LASTING * len(texts)
-    counts = Counter(sentence for text in told for sentence in set(text))
+    counts = Counter(piece for text in told for piece in set(text))
     varying = sum(len(one) for text in told for one in text if counts[one] < few)
     return varying > most * sum(len(one) for text in told for one in text)
 

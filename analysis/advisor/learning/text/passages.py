@@ -36,6 +36,8 @@ class _Line(NamedTuple):
 def looked_up(samples: Sequence[Sample], slots: Sequence[TextSlot]) -> list[TextSlot]:
     """The slots of a template, those that lie where documents stand as one. They are documents, and no values, where
     the same lines come in many combinations; those of one combination in several orders are a matter of that."""
+    if not slots:
+        return []
     texts = {sample.request: _lines(sample.text) for sample in samples}
     known = _known(list(texts.values()))
     own = {request: frozenset(one.text for one in text) & known for request, text in texts.items()}

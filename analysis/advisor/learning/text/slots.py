@@ -14,10 +14,9 @@ from analysis.advisor.learning.text.align import Gap, Span, differences, gaps, p
 from analysis.advisor.learning.text.forms import (
     CONTEXT,
     blanks_and_unicode,
-    in_several_orders,
     item_order,
-    json_order,
 )
+from analysis.advisor.learning.text.json_forms import in_several_orders, json_order
 from analysis.advisor.learning.text.lines import Found, by_line
 from analysis.advisor.learning.text.looked_up import drawn, mostly_drawn
 from analysis.advisor.learning.text.model import Sample, TextSlot
@@ -85,7 +84,7 @@ def _slots(
     example = next(sample.request for sample in samples if sample.text == reference)
     forms = [*json_order(chosen, reference, example), *item_order(chosen, reference, example)]
     compared = _compared(chosen, reference)
-    if compared.free or mostly_drawn([text.text for _, text, _ in compared.found], MOSTLY):
+    if compared.free or mostly_drawn([text.text for _, text, _ in compared.found], MOSTLY, of_head=whole):
         return [*forms, _whole_slot(chosen, reference, example)] if whole else forms
     forms += blanks_and_unicode(compared.reference, compared.found, example)
     return [*forms, *_values(compared, example)]
@@ -239,6 +238,7 @@ def _slot(compared: _Compared, gap: Gap, why: Cause, example: int, seen: tuple[S
     if why is Cause.NONCE and referred_to(reference, gap, own, values):
         why = Cause.NONCE_IN_USE
     since = max((o.last for o in others if o.last <= gap.first), default=0)  # words that are the same in all
+    why, detail = _listed(why, values)
     upto = min((o.first for o in others if o.first >= gap.last), default=len(reference))
     usual = Counter(one.value for one in seen).most_common(1)[0][0]
     unusual = frozenset(one.request for one in seen if one.value != usual)
@@ -252,9 +252,22 @@ def _slot(compared: _Compared, gap: Gap, why: Cause, example: int, seen: tuple[S
         behaviour=behaviour(seen),
         differing=unusual,
         fixed_behind=max(0, behind),
+        detail=detail,
         pattern=told.pattern,
         alone=told.alone,
     )
+
+
+def _listed(why: Cause, values: Sequence[str]) -> tuple[Cause, str]:
+    """The cause of values that are what all list in one line, now in this order and now in that, and what to say of it;
+    else the one that is told."""
+    told = [value for value in values if value]
+    (same, often), *_ = Counter(tuple(sorted(words(one).words)) for one in told).most_common(1) or [((), 0)]
+    orders = len(set(told))
+    few = min(len(same), orders) < FEWEST
+    if few or often < ALIKE * len(told) or why in (Cause.CLOCK, Cause.COUNTER):
+        return why, ""
+    return Cause.ITEM_ORDER, f"the same {sum(map(str.isalnum, same))} words in {orders} orders"
 
 
 def _finds(told: Sentence, gap: Gap, compared: _Compared, seen: Sequence[Seen]) -> bool:
