@@ -26,8 +26,7 @@ class AtMost:
 
     def __init__(self, prompts: Sequence[Prompt], replayed: Replayed, per_character: float) -> None:
         self._n, self._recent = len(prompts), len(replayed.tokens)
-        self._computed, self._per_character = int(replayed.sent.computed.sum()), per_character
-        self._again = sent_before(replayed.tokens, replayed.served)
+        self._per_character, self._again = per_character, sent_before(replayed.tokens, replayed.served)
 
     def __call__(self, slot: Slot) -> int:
         """Tokens of the requests replayed that are computed for the slot if for nothing else: behind it, and sent
@@ -36,7 +35,7 @@ class AtMost:
         own = [one for at in _about(slot) if (one := at - (self._n - self._recent)) >= 0]
         each = float(np.minimum(self._again[own], behind).mean()) if own else behind
         lost = slot.requests if slot.anew is None else min(slot.anew, slot.requests)
-        return round(min(lost * each * self._recent / self._n, float(self._computed)))
+        return round(min(lost * each * self._recent / self._n, float(self._again.sum())))
 
 
 def sent_before(tokens: Sequence[Tokens], served: Counts) -> Counts:

@@ -348,3 +348,10 @@ def test_what_was_looked_up_moves_behind_the_conversation() -> None:
         m["role"] for m in body["messages"] if "Looked up" not in m["content"]
     ]
     assert after["messages"][-1]["content"].endswith(body["messages"][1]["content"])
+
+
+def test_one_form_takes_out_what_is_neither_seen_nor_joins() -> None:
+    assert one_form("\ufeffBe\u200b ki\u00adnd.\r\n\n") == "Be kind."
+    family, word = "\U0001f468\u200d\U0001f469", "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    assert one_form(f"{family} {word}") == f"{family} {word}"
+    assert one_form("a\n\n\nb") == "a\n\n\nb"
