@@ -12,9 +12,7 @@ from analysis.advisor.rewriting.words import sentences, words
 
 LONG = 160  # bytes of a sentence or clause, which is cut: as much of a template would be unknown for one value in it
 LONG_PHRASE = 48  # bytes of a phrase of a long clause, on average
-SHORT = (
-    400  # bytes of a text of few sentences, which is looked at phrase by phrase: a value is in most of them
-)
+SHORT = 400  # bytes of a text of few sentences, which is looked at by phrases: a value is in most sentences
 PHRASE = 18  # bytes of these
 _CLAUSE_END = re.compile(
     r"(?<=[,:;])(?:\s+|(?=[^\x00-\x7f]))"  # without a blank where the script has none
