@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from analysis.advisor.pricing.gains import PICTURES, Counts, Numbers, Replayed, 
 from cachemodel.prompts.model import Prompt
 
 RUN = 8  # tokens that are known again: fewer are alike by chance
+LOOKED_AT = 2_000_000  # computed tokens whose runs are looked at, all of them
+CHUNK = 500_000  # computed tokens that are hashed at once
 
 
 def per_character(prompts: Sequence[Prompt], tokens: int, picture_tokens: int) -> float:
@@ -38,32 +41,47 @@ class AtMost:
         return round(min(lost * each * self._recent / self._n, float(self._again.sum())))
 
 
-def sent_before(tokens: Sequence[Tokens], served: Counts) -> Counts:
-    """(n,) How many of the tokens that each request had computed stand in runs of RUN that an earlier one had.
+def sent_before(tokens: Sequence[Tokens], served: Counts, most: int = LOOKED_AT) -> Counts:
+    """(n,) How many of the tokens that each request had computed an earlier one had sent: as many of them as of the
+    runs of RUN that these are in.
 
     Tokens that were served are known to be so, and hold nothing that was not computed once, so they are not looked at.
+    Where more than `most` were computed, some of the runs are, chosen by what they say.
     """
+    computed = np.array([len(one) for one in tokens], dtype=np.int64) - served
+    one_in = max(1, -(-int(computed.sum()) // most))
+    bounds = np.searchsorted(np.cumsum(computed), np.arange(0, computed.sum() + CHUNK, CHUNK))
+    bounds[0], bounds[-1] = 0, len(tokens)
+    told = [
+        _runs(tokens[begin:end], served[begin:end], begin, one_in)
+        for begin, end in pairwise(np.unique(bounds).tolist())
+    ]
+    runs = np.concatenate([one for one, _ in told]) if told else np.zeros(0, np.uint64)
+    request = np.concatenate([one for _, one in told]) if told else np.zeros(0, np.int64)
+    _, first, which = np.unique(runs, return_index=True, return_inverse=True)
+    again = request[first][which] < request
+    seen, found = (np.bincount(of, minlength=len(tokens)) for of in (request, request[again]))
+    return np.asarray(computed * found // np.maximum(seen, 1))
+
+
+def _runs(tokens: Sequence[Tokens], served: Counts, number: int, one_in: int) -> tuple[Numbers, Counts]:
+    """Hashes of the runs that hold computed tokens, one in so many of them, and whose they are. number: of the first
+    request."""
     lead = np.minimum(served, RUN - 1)  # of what was served, a run that reaches over its end
     some = [one[at:] for one, at in zip(tokens, (served - lead).tolist(), strict=True)]
     lengths = np.array([len(one) for one in some], dtype=np.int64)
-    ends = np.cumsum(lengths)
-    request, at = np.repeat(np.arange(len(some)), lengths), np.arange(lengths.sum())
-    begins = np.flatnonzero(at + RUN <= np.repeat(ends, lengths))
-    runs = _hashes(np.concatenate([*some, np.zeros(0, np.uint32)]), begins)
-    _, first, which = np.unique(runs, return_index=True, return_inverse=True)
-    again = np.zeros(len(at) + 1, dtype=np.int64)
-    again[begins + 1] = request[begins[first]][which] < request[begins]
-    so_far = np.cumsum(again)
-    inside = so_far[1:] > so_far[np.maximum(at + 1 - RUN, 0)]
-    computed = at >= np.repeat(ends - lengths + lead, lengths)
-    return np.bincount(request[inside & computed], minlength=len(some))
+    ends, request = np.cumsum(lengths), np.repeat(np.arange(len(some)), lengths)
+    hashes = _hashes(np.concatenate(some))
+    whole = np.arange(len(hashes)) + RUN <= ends[request[: len(hashes)]]
+    chosen = np.flatnonzero(whole & ((hashes >> np.uint64(40)) % np.uint64(one_in) == 0))
+    return hashes[chosen], request[chosen] + number
 
 
-def _hashes(tokens: Tokens, begins: Counts) -> Numbers:
-    """Of the RUN tokens from each of these on."""
-    told = np.zeros(len(begins), dtype=np.uint64)
+def _hashes(tokens: Tokens) -> Numbers:
+    """Of each RUN of neighbours (m - RUN + 1,)."""
+    told = np.zeros(max(0, len(tokens) - RUN + 1), dtype=np.uint64)
     for at in range(RUN):
-        told = (told ^ tokens[begins + at]) * np.uint64(0x9E3779B97F4A7C15)
+        told = (told ^ tokens[at : at + len(told)]) * np.uint64(0x9E3779B97F4A7C15)
         told ^= told >> np.uint64(29)
     return told
 
