@@ -61,4 +61,5 @@ def test_ids_of_calls_that_are_made_anew_are_told_where_they_stand(anew: bool) -
     assert (one.slot.cause, one.slot.path) == (Cause.HISTORY_REWRITTEN, "messages[2].tool_calls[0].id")
     assert one.slot.detail.endswith("id of an earlier call is another one in each request")
     lost = found.as_sent.computed - advised(agents(anew=False)).as_sent.computed
-    assert one.at_most == pytest.approx(lost, rel=0.3)
+    # runs of tokens that hold one of the ids are not known again
+    assert 0.6 * lost < one.at_most < lost
