@@ -11,12 +11,17 @@ from analysis.advisor.evidence import evidence, mends_as_well
 from analysis.advisor.key import key_of
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.model import Slot
+from analysis.advisor.pricing.gains import Total
 from analysis.advisor.pricing.price import Price, Prices
 from analysis.advisor.suggest import Suggestion
 from analysis.interval import Interval
 from analysis.treatments import ANCHORS, CONSTRAINTS
 
 _TEMPLATES = {Cause.SLIDING_WINDOW: ANCHORS, Cause.SHARED_BEHIND: CONSTRAINTS}
+CLOSE = 0.02  # of the prompt tokens: more apart, the replay's cache is not the server's
+_OTHERWISE = (
+    " Say what the server has where that is not by chance: --tokenizer, --block-size, --set capacity=."
+)
 VALUES_SHOWN, VALUE_CHARACTERS = 4, 60
 
 
@@ -223,8 +228,14 @@ def _notes(advice: Advice) -> list[str]:
         told.append(
             f"By the usage of responses {_percent(counted.served, counted.prompt)} of {counted.prompt:,} tokens came"
             f" from the cache; the replay says {_percent(advice.as_sent.served, advice.as_sent.prompt)}."
+            + (_OTHERWISE if _differ(counted, advice.as_sent) else "")
         )
     return [*told, *advice.notes]
+
+
+def _differ(counted: Total, replayed: Total) -> bool:
+    shares = [one.served / max(1, one.prompt) for one in (counted, replayed)]
+    return abs(shares[0] - shares[1]) > CLOSE
 
 
 def _percent(part: int, whole: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _DECIMAL = re.compile(r"(?<![^\W_])[-+±~≈−]?\d+(?:[.,]\d+)?(?!\d)")
 _UNIT = r"\s?(?:[%‰°℃℉][^\W\d_]{0,3}|[^\W\d_]{1,4})(?:[/*·][^\W\d_]{1,4})?[²³]?"
+_NAME = re.compile(r"[^\W\d_]+(?:\.?[ '’·-][^\W\d_]+){0,5}\.?")
 _FRACTION = re.compile(r"(?<!\d)\d+[.,]\d+(?!\d)")
 _READINGS_OF = re.compile(rf"(?<!\w)9{_UNIT}(?!\w)|(?<!\w)9(?!\w)[^9]*[^\W\d_][^9]*(?<!\w)9(?!\w)")
 _WHOLE = re.compile(r"\W{0,2}\d+\W{0,2}")
@@ -95,7 +97,7 @@ def behaviour(seen: Sequence[Seen]) -> Behaviour:
 
 def cause(seen: Sequence[Seen], found: Behaviour) -> Cause:
     """The cause whose values behave so. Whose a value is takes evidence: one that comes again is somebody's only where
-    it comes again with the same user or in the same session."""
+    it comes again with the same user or in the same session, or where no user is told and it reads as names do."""
     unique = found.distinct >= UNIQUE * found.n
     says_nothing = unique and found.opaque >= OPAQUE
     of_user = _lasts(found.in_user, [one.user for one in seen], seen, found)
@@ -117,6 +119,8 @@ def cause(seen: Sequence[Seen], found: Behaviour) -> Cause:
         return Cause.VARIANT
     if found.words > MOST_WORDS:
         return Cause.MEMORY
+    if not unique and found.in_user is None and _are_names(seen):
+        return Cause.USER_VALUE
     return Cause.MEASUREMENT if _are_readings(seen, found) and _near(seen) else Cause.UNKNOWN
 
 
@@ -281,6 +285,17 @@ def _are_readings(seen: Sequence[Seen], found: Behaviour) -> bool:
     told = sum(often for words, often in kinds.items() if "9" in words and _READINGS_OF.search(words))
     few = len(kinds) <= min(FEW, KINDS * found.distinct)
     return few and max(told, fractions) >= CONSTANT * found.n
+
+
+def _are_names(seen: Sequence[Seen]) -> bool:
+    """A few words of letters alone, and no numbers in words of one sign, more of them than somebody writes one by one:
+    of a person, a place, a plan."""
+    names = (one for one in seen if _NAME.fullmatch(one.value) and not any(map(_is_numeral, one.value)))
+    return sum(1 for _ in names) >= CONSTANT * len(seen)
+
+
+def _is_numeral(sign: str) -> bool:
+    return unicodedata.numeric(sign, None) is not None
 
 
 def _near(seen: Sequence[Seen]) -> bool:

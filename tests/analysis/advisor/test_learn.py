@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from analysis.advisor.learning.cause import Cause
 from analysis.advisor.learning.learn import learn
 from cachemodel.prompts.model import Prompt
+from cachemodel.prompts.read import read
 from tests.analysis.advisor import planted
 from tests.analysis.advisor.planted import (
     Change,
@@ -170,6 +173,36 @@ EXPECTED = {
     "tool_keyorder": {Cause.KEY_ORDER},
     "sliding_window": {Cause.SLIDING_WINDOW},
 }
+
+
+@pytest.mark.skipif(
+    not CASES.is_dir(), reason="no planted cases beside this checkout (../shared/cases/prompts)"
+)
+@pytest.mark.parametrize("case", EXPECTED)
+def test_planted_cases_are_named(case: str) -> None:
+    prompts = [
+        one
+        for at, line in enumerate((CASES / f"{case}.jsonl").read_text().splitlines())
+        for one in read(json.loads(line), f"{case}:{at}")
+        if isinstance(one, Prompt)
+    ]
+    slots = learn(prompts)
+    assert {slot.cause for slot in slots} == EXPECTED[case]
+    assert [slot.path.partition("[")[0] for slot in slots] == [
+        "tools" if "tool" in case else "messages"
+    ] * len(slots)
+
+
+def test_names_without_users_are_a_users_value() -> None:
+    """Nobody tells the user; names and places come again, more than somebody writes one by one."""
+    people = [f"{name} {of} {town}" for name, of in (("Ana", "aus"), ("José", "de"), ("Mei", "z")) for town in
+              ("Köln", "Łódź", "Lima", "Bergen", "Oulu", "Porto")]  # fmt: skip
+
+    def greeted(made: planted.Log, _: int) -> None:
+        made.system = f"You talk to {made.random.choice(people)}.\n{made.system}"
+
+    unnamed = [replace(one, user="", session="") for one in log([greeted], n=90)]
+    assert causes(unnamed) == {Cause.USER_VALUE}
 
 
 @pytest.mark.parametrize("sign", ["\u200b", "\ufeff", "\u200f", "\ufe0f", "\u200d"])
