@@ -53,6 +53,9 @@ def suggestions(
     told = list[Suggestion]()
     for one, gain in zip(mending, gains(replayed, [one.rules for one in mending]), strict=True):
         told += scales.weighed(one, gain)
+    rules = [rule for one in told for rule in one.rules]
+    if rules and not all(one.rules for one in told):
+        told = list(scales.beside(replayed, rules, told))
     return sorted(told, key=lambda one: (one.share, one.gain.next.saved if one.gain else 0), reverse=True)
 
 
@@ -111,6 +114,17 @@ class _Scales:
                 diff=_example_diff(self._prompts, first, mending.rules),
                 also=tuple(others),
             )
+
+    def beside(
+        self, replayed: Replayed, rules: Sequence[Rule], told: Sequence[Suggestion]
+    ) -> Iterator[Suggestion]:
+        """Suggestions; those without rules by what they still keep from the cache when these rules are in place."""
+        self._at_most = self._at_most.with_rules(replayed, rules)
+        for one in told:
+            if one.rules:
+                yield one
+            else:
+                yield from self._without_rules(one.slot, self._least)
 
     def _without_rules(self, slot: Slot, least: float) -> Iterator[Suggestion]:
         behind = self._at_most(slot)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from itertools import pairwise
 
 import numpy as np
 
 from analysis.advisor.learning.model import Slot
 from analysis.advisor.pricing.gains import PICTURES, Counts, Numbers, Replayed, Tokens
+from analysis.advisor.rewriting.rules import Rule
 from cachemodel.prompts.model import Prompt
 
 RUN = 8  # tokens that are known again: fewer are alike by chance
@@ -30,6 +32,13 @@ class AtMost:
     def __init__(self, prompts: Sequence[Prompt], replayed: Replayed, per_character: float) -> None:
         self._n, self._recent = len(prompts), len(replayed.tokens)
         self._per_character, self._again = per_character, sent_before(replayed.tokens, replayed.served)
+
+    def with_rules(self, replayed: Replayed, rules: Sequence[Rule]) -> AtMost:
+        """The same where these rules are in place: what they mend, no other slot keeps from the cache any more."""
+        told = copy(self)
+        served = replayed.rewritten(rules).served
+        told._again = np.minimum(self._again, sent_before(replayed.tokens_with(rules), served))
+        return told
 
     def __call__(self, slot: Slot) -> int:
         """Tokens of the requests replayed that are computed for the slot if for nothing else: behind it, and sent

@@ -126,6 +126,10 @@ class Replayed:
         """With these rules in front of the server."""
         return self.rewritten_by([tuple(rules)])[tuple(rules)]
 
+    def tokens_with(self, rules: Sequence[Rule]) -> list[Tokens]:
+        """Of each request, with these rules in front of the server."""
+        return self._rewritten.by([tuple(rules)])[tuple(rules)]
+
     def rewritten_by(self, sets: Iterable[Rules]) -> dict[Rules, Outcome]:
         """With each of some sets of rules in front of the server."""
         return {
