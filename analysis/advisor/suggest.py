@@ -15,6 +15,7 @@ from analysis.advisor.rewriting.rules import Rule, apply
 from cachemodel.prompts.model import Prompt
 
 NOTHING = 0.1  # of the tokens behind a slot: a rule that saves less does not do what it should
+LEFT = 0.2  # of the tokens behind a slot: where the rules of others mend more of it, it is the same fault as theirs
 MUCH = 0.05  # of the computed tokens, stands behind a slot that is told though its rules do nothing for it
 
 
@@ -124,7 +125,7 @@ class _Scales:
             if one.rules:
                 yield one
             else:
-                yield from self._without_rules(one.slot, self._least)
+                yield from self._without_rules(one.slot, max(self._least, LEFT * one.at_most))
 
     def _without_rules(self, slot: Slot, least: float) -> Iterator[Suggestion]:
         behind = self._at_most(slot)
