@@ -25,9 +25,9 @@ class Suggestion:
 
     gain: of the replay, None where no rule can write it otherwise, or where rules change next to nothing of what stands
     behind it; these are left out then. at_most: tokens behind the slot that would be found again, if nothing else were
-    in the way; never more than its requests compute. share: of the computed tokens, what `gain.most` saves, else of
-    `at_most`. diff: what the rules change in the request of the slot's example, unified. also: other slots that its
-    rules mend.
+    in the way; where it has no rules, those that the rules of others leave to it. share: of the computed tokens, what
+    `gain.most` saves, else of `at_most`. diff: what the rules change in the request of the slot's example, unified.
+    also: other slots that its rules mend.
     """
 
     slot: Slot
