@@ -35,7 +35,7 @@ $(VENV)/.engine: $(VENV)/.server
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.engine
-	$(PIP_INSTALL) -e '.[server,engine,dashboard,dev]'
+	$(PIP_INSTALL) -e '.[server,engine,dashboard,gpu,dev]'
 	@touch $@
 
 demo: $(VENV)/.engine
