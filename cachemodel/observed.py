@@ -183,6 +183,9 @@ METRICS = (
     ),  # receive, transmit
     Metric("hitmap.gpu.nvlink.io", HARDWARE, "counter", "By", "NVLink traffic", ("network.io.direction",)),
     Metric(
+        "hitmap.gpu.c2c.io", HARDWARE, "counter", "By", "chip-to-chip traffic", ("network.io.direction",)
+    ),
+    Metric(
         "hitmap.gpu.c2c.utilization",
         HARDWARE,
         "gauge",
@@ -274,3 +277,63 @@ METRICS = (
     ),
 )
 BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+@dataclass(frozen=True, slots=True)
+class SpanCounter:
+    """What the thread that did a request's work counted while it did it: an attribute of its spans, and of its root
+    the sum. What several requests share (a pass over the device) is split by their tokens. metric, attributes: what
+    the same is called where another process counts it."""
+
+    name: str
+    layer: ObservationLayer
+    unit: str
+    meaning: str
+    metric: str
+    attributes: tuple[tuple[str, str], ...] = ()
+
+
+_FAULT, _SWITCH = "system.paging.fault.type", "process.context_switch.type"
+SPAN_COUNTERS = (
+    SpanCounter(
+        "hitmap.thread.page_faults.minor",
+        KERNEL,
+        "{fault}",
+        "page faults that found the page in memory",
+        "process.paging.faults",
+        ((_FAULT, "minor"),),
+    ),
+    SpanCounter(
+        "hitmap.thread.page_faults.major",
+        KERNEL,
+        "{fault}",
+        "page faults that waited for a disk",
+        "process.paging.faults",
+        ((_FAULT, "major"),),
+    ),
+    SpanCounter(
+        "hitmap.thread.context_switches.voluntary",
+        KERNEL,
+        "{context_switch}",
+        "waits: for a disk, a lock, a timer",
+        "process.context_switches",
+        ((_SWITCH, "voluntary"),),
+    ),
+    SpanCounter(
+        "hitmap.thread.context_switches.involuntary",
+        KERNEL,
+        "{context_switch}",
+        "times another thread got its CPU",
+        "process.context_switches",
+        ((_SWITCH, "involuntary"),),
+    ),
+    SpanCounter("hitmap.thread.cpu_us", KERNEL, "us", "CPU time", "process.cpu.time"),
+    SpanCounter(
+        "hitmap.thread.off_cpu_us", KERNEL, "us", "time in which it did not run", "hitmap.off_cpu_time"
+    ),
+    *(
+        SpanCounter(metric.name, metric.layer, metric.unit, metric.meaning, metric.name)
+        for metric in METRICS
+        if metric.name.startswith("hitmap.pmu.")
+    ),
+)

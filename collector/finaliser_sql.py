@@ -15,7 +15,7 @@ _COLUMNS = """
     time, server, model, dialect, request_id, span_id,
     ttft_us, e2e_us, queue_us, response_us, prefix_us, host_us, remote_us, prefill_us, decode_us, frontend_us, other_us,
     prompt_tokens, cached_tokens, device_tokens, host_tokens, remote_tokens, created_tokens, completion_tokens,
-    recomputed_tokens, preemptions, client_ttft_us, client_e2e_us, finish_reason, labels"""
+    recomputed_tokens, preemptions, client_ttft_us, client_e2e_us, finish_reason, labels, observed"""
 _STAGED = "FROM requests_staged WHERE stage = {run:UInt64}"
 # What a canary sends is no traffic: a row of its requests would stand among those of users.
 _NO_CANARY = f"position(request_id, '{CANARY_MARK}') = 0"
@@ -62,6 +62,8 @@ def stage_spans(dialect: SpanDialect) -> str:
     WITH
         (seconds -> if(seconds BETWEEN 0 AND 1e6, toInt64(round(seconds * 1e6)), NULL)) AS micros,
         (count -> if(count BETWEEN 0 AND 4294967295, toUInt32(count), NULL)) AS tokens,
+        (told -> mapApply((name, count) -> (name, toFloat64OrZero(count)), mapFilter((name, _) ->
+            startsWith(name, 'hitmap.thread.') OR startsWith(name, 'hitmap.pmu.'), told))) AS counted,
         {{instances:Array(String)}} AS instances,
         {{services:Array(String)}} AS services,
         ResourceAttributes['service.instance.id'] AS instance,

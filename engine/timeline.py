@@ -9,12 +9,17 @@ Value = str | int | float | bool
 
 @dataclass(slots=True)
 class Interval:
-    """layer: a serving layer's name (cachemodel.layers); times in Unix nanoseconds; end_ns 0 while it is open."""
+    """layer: a serving layer's name (cachemodel.layers); times in Unix nanoseconds; end_ns 0 while it is open.
+
+    spent: what the thread that worked for it counted, by the names of cachemodel.observed.SPAN_COUNTERS; empty where
+    none did.
+    """
 
     layer: str
     start_ns: int
     end_ns: int = 0
     attributes: dict[str, Value] = field(default_factory=dict)
+    spent: dict[str, float] = field(default_factory=dict)
 
 
 class Timeline:
@@ -51,6 +56,19 @@ class Timeline:
     def note(self, **attributes: Value) -> None:
         """Say more of the open interval."""
         self.intervals[-1].attributes.update(attributes)
+
+    def spend(self, name: str, amount: float) -> None:
+        """Add to what was spent in the open interval."""
+        spent = self.intervals[-1].spent
+        spent[name] = spent.get(name, 0.0) + amount
+
+    def spent(self) -> dict[str, float]:
+        """Of all intervals together."""
+        total: dict[str, float] = {}
+        for interval in self.intervals:
+            for name, amount in interval.spent.items():
+                total[name] = total.get(name, 0.0) + amount
+        return total
 
     def close(self, now_ns: int) -> None:
         """End the last interval."""

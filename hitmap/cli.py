@@ -27,6 +27,7 @@ COMMANDS = {
     "heatmap": "Where in the prompts are caches read, and where does rewriting pay?",
     "advise": "Which part of the prompts breaks the cache, and what to write instead?",
     "explain": "One prompt token by token: where each came from, or why it was computed.",
+    "trace": "One request in all five layers: its spans, page faults, cache misses and GPU counters.",
     "sources": "What each server tells, what it does not, and which figures cannot be trusted.",
     "dashboard": "The same in a browser, on this machine.",
     "canary": "Measure what a server does not tell, by a few requests of its own within a budget.",

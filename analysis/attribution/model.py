@@ -34,8 +34,9 @@ class Side:
     (cachemodel.causes.MissCause); tokens: (s, n), which add up to `prompt` where known. template, server: (n,) indices,
     NOT_TOLD where not known; servers: names by index. sampled: one in how many requests is here.
     begin, end: seconds; of the window asked for, so that no request in it counts as no arrivals. beside: (n,) ms of
-    times that are no part of the metric, by name: other layers, `ttft`, `e2e`. notes: what to know of how it was read,
-    one sentence each.
+    times that are no part of the metric, by name: other layers, `ttft`, `e2e`. observed: (n,), what the threads that
+    served them counted, by the names of cachemodel.observed.SPAN_COUNTERS, those that any request tells. notes: what to
+    know of how it was read, one sentence each.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Side:
     end: float
     sampled: int = 1
     beside: Mapping[str, Floats] = field(default_factory=dict)
+    observed: Mapping[str, Floats] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -79,7 +81,8 @@ class Side:
         by_row = ("arrival", "totals", "times", "prompt", "completion", "tokens", "template", "server")
         picked = {name: getattr(self, name)[..., rows] for name in by_row}
         beside = {name: times[rows] for name, times in self.beside.items()}
-        return replace(self, beside=beside, **picked)
+        observed = {name: counts[rows] for name, counts in self.observed.items()}
+        return replace(self, beside=beside, observed=observed, **picked)
 
 
 @dataclass(frozen=True)

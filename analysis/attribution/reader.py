@@ -19,10 +19,12 @@ from analysis.report.reader import inventory
 from analysis.selection import Selection
 from cachemodel.errors import UserError
 from cachemodel.layers import SERVING_LAYERS, Tier
+from cachemodel.observed import SPAN_COUNTERS
 
 MOST_REQUESTS = 1_000_000  # of one side; a larger one is thinned evenly
 _MICRO = 1e6
 _BOUND = re.compile(r"\btime\s*([<>])=?\s*\{(\w+):")
+SPENT = tuple(counter.name for counter in SPAN_COUNTERS)
 _TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens", *(f"{tier}_tokens" for tier in Tier))
 
 
@@ -83,6 +85,7 @@ def read_side(
         end=extent.end,
         sampled=sampled,
         beside={name: _floats(table, name) for name in _beside(metric)},
+        observed={name: _floats(table, name) for name in SPENT if name in table.column_names},
         notes=(*_of_reading(extent.count, sampled, int((~timed).sum()), metric), *found.notes),
     )
     return side if timed.all() else side.subset(timed)
@@ -161,11 +164,16 @@ def _rows(
     times = (f"toFloat64({sql}) / 1000 AS {name}" for name, sql in milliseconds.items())
     # names of their own: an alias that is a column's name would stand for it in the condition, too
     tokens = (f"toFloat64({name}) AS {name}_told" for name in _TOKENS)
+    spent = (
+        f"if(mapContains(observed, '{name}'), observed['{name}'], NULL) AS `{name}`"
+        for name in _spent(client, selection)
+    )
     thinned = " AND sipHash64(request_id, span_id) % {sampled:UInt64} = 0" if sampled > 1 else ""
     table: pyarrow.Table = client.query_arrow(
         f"""
         SELECT toUnixTimestamp64Micro(time) AS arrived, request_id,
-               toInt64(indexOf({{servers:Array(String)}}, server)) - 1 AS server_at, {", ".join((*times, *tokens))}
+               toInt64(indexOf({{servers:Array(String)}}, server)) - 1 AS server_at,
+               {", ".join((*times, *tokens, *spent))}
         FROM requests
         WHERE ({selection.condition}){thinned}
         ORDER BY time, request_id, span_id
@@ -174,6 +182,15 @@ def _rows(
         use_strings=True,
     )
     return table.rename_columns([name.removesuffix("_told") for name in table.column_names])
+
+
+def _spent(client: Client, selection: Selection) -> list[str]:
+    """Counters of threads that some of its requests tell: mostly none, and then there is no map to be read."""
+    rows = client.query(
+        f"SELECT groupUniqArrayArray(mapKeys(observed)) FROM requests WHERE {selection.condition}",
+        parameters=selection.parameters,
+    ).result_rows
+    return sorted(set(rows[0][0]) & set(SPENT))
 
 
 def _floats(table: pyarrow.Table, name: str) -> Floats:

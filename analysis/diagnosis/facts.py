@@ -9,6 +9,7 @@ from clickhouse_connect.driver.client import Client
 from analysis.attribution.model import Resampling, Side, Verdict, View
 from analysis.diagnosis.counters import counted, counts, fewest_slots, kinds_of
 from analysis.diagnosis.fleet import fleet
+from analysis.diagnosis.memory import of_processes, of_threads
 from analysis.diagnosis.model import Fact
 from analysis.diagnosis.over_time import bursts
 from analysis.diagnosis.passes import passes
@@ -26,6 +27,8 @@ def facts(client: Client, a: Side, b: Side, drawn: Resampling, views: Sequence[V
         **bursts(a, b),
         **fleet(a, b, fewest_slots(client, a), fewest_slots(client, b)),
         **(counted(*both, a, b) if both else {}),
+        **of_threads(a, b, drawn),
+        **of_processes(client, a, b),
     }
     if _is_named(views, _OF_PASSES):  # a law takes seconds, and speaks of these only
         found = {**passes(client, a, b, views), **found}

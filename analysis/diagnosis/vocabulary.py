@@ -64,6 +64,14 @@ FACTS: Mapping[str, Meaning] = {
     "kv_usage": Meaning("mean share of the device's blocks that requests hold", "share", "samples"),
     "running": Meaning("mean running requests", "1", "samples"),
     "gathered": Meaning("KV copied to be read", "bytes/token", "tokens"),
+    # counted by the threads that served the requests, and by probes of whole processes
+    "thread_major_faults": Meaning("page faults of a request that waited for a disk, counted by its thread", "1"),
+    "thread_minor_faults": Meaning("other page faults of a request, counted by its thread", "1"),
+    "thread_off_cpu": Meaning("time of a request in which its thread did not run", "ms"),
+    "thread_cpu": Meaning("CPU time of a request's thread", "ms"),
+    "process_major_faults": Meaning("page faults of the server's processes that waited for a disk, per request", "1"),
+    "process_minor_faults": Meaning("other page faults of the server's processes, per request", "1"),
+    "process_shootdowns": Meaning("TLB flushes in which one CPU interrupted another, per request", "1"),
     # of passes over the device
     "pass_host": Meaning("time of a pass that no token accounts for", "ms", "passes or requests"),
     "pass_host_part": Meaning("share of a decode pass that no token accounts for", "share", "passes or requests"),

@@ -6,7 +6,7 @@
     a Map(LowCardinality(String), String): the span's attributes
 
 It may call `micros(seconds)` (to whole microseconds) and `tokens(count)` on Float64 columns; both give NULL for what is
-no believable value. It gives `time`, `server`, `span_id`, `request_id` (empty where the span has none) and what else
+no believable value, and `counted(a)` for what the threads of an instrumented server spent. It gives `time`, `server`, `span_id`, `request_id` (empty where the span has none) and what else
 of `requests` the dialect tells, by name. Expressions over expressions belong into nested SELECTs: the time to plan a
 statement counts, and ClickHouse plans a copy of an alias wherever it is used.
 """
@@ -98,14 +98,14 @@ SPAN_DIALECTS = (
             *(*_COMMON, *_TIMES, "prefix_us", "host_us", "remote_us"),
             *("prompt_tokens", "cached_tokens", "device_tokens", "host_tokens", "remote_tokens"),
             *("completion_tokens", "recomputed_tokens", "preemptions"),
-            *("model", "finish_reason", "labels"),
+            *("model", "finish_reason", "labels", "observed"),
         ),
     ),
     SpanDialect(
         "gen_ai",
         claim="true",
         by_server=False,
-        columns=(*_COMMON, *_TIMES, *_TOKENS, "model", "finish_reason"),
+        columns=(*_COMMON, *_TIMES, *_TOKENS, "model", "finish_reason", "observed"),
         terms=words.terms(),
     ),
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from engine.core.meter import Meter
 from engine.core.scheduler import Plan, Work
 from engine.core.sequence import Sequence
 from engine.faults import Faults, Fired
@@ -28,8 +29,11 @@ class Ran(NamedTuple):
 class Runner:
     """The device. Called on the core's thread."""
 
-    def __init__(self, model: Llama, sampler: Sampler, cache: KVCache, faults: Faults) -> None:
+    def __init__(
+        self, model: Llama, sampler: Sampler, cache: KVCache, faults: Faults, meter: Meter | None = None
+    ) -> None:
         self._model, self._sampler, self._cache, self._faults = model, sampler, cache, faults
+        self.meter = meter or Meter()
 
     @property
     def gathered_bytes(self) -> int:
@@ -40,7 +44,7 @@ class Runner:
     def run(self, plan: Plan) -> Ran:
         """Compute the KV of a plan's tokens and choose what follows. Raises what torch raises."""
         works = plan.works
-        began = time.monotonic_ns()
+        began, mark = time.monotonic_ns(), self.meter.mark()
         logits = self._model.forward(_batch(works, self._cache.kv.device), self._cache.kv)
         rows = [row for row, work in enumerate(works) if work.tokens == work.sequence.uncomputed]
         tokens: list[int | None] = [None] * len(works)
@@ -53,6 +57,7 @@ class Runner:
         elif logits.is_cuda:
             torch.cuda.synchronize(logits.device)
         model_ns = time.monotonic_ns() - began
+        self.meter.share(mark, [(work.sequence, work.tokens) for work in works])
         self._suffer(plan, model_ns)
         return Ran(tokens, model_ns)
 
@@ -74,9 +79,14 @@ class Runner:
         if plan.decodes:
             passages.append(plan.decodes)
         for works in passages:
-            fired = self._faults.fire("decode" if works is plan.decodes else "prefill")
+            first = works[0].sequence
+            if works is plan.decodes:
+                fired = self._faults.fire("decode")
+            else:
+                fired = self._faults.fire("prefill", first.request.salt)
             if not fired.mark:
                 continue
+            self._touch(fired, first)
             own_ns = int(fired.delay_s * 1e9)
             delay_ns, slowest = delay_ns + own_ns, max(slowest, fired.slowdown)
             struck += [(work.sequence, fired, own_ns + _extra_ns(fired, model_ns)) for work in works]
@@ -85,6 +95,14 @@ class Runner:
         share = waited_s / (wait_ns / 1e9) if wait_ns else 0.0  # below 1 where they were cleared
         for sequence, fired, own_ns in struck:
             sequence.mark(fired, round(own_ns * share))
+
+    def _touch(self, fired: Fired, sequence: Sequence) -> None:
+        """What fired does to memory, of one request's chunk: it takes the time that it takes."""
+        if fired.cold_bytes or fired.unmap_bytes:
+            mark = self.meter.mark()
+            taken_s = self._faults.touch(fired)
+            self.meter.charge(mark, sequence)
+            sequence.mark(fired, round(taken_s * 1e9))
 
 
 def _extra_ns(fired: Fired, model_ns: int) -> int:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cachemodel.layers import Tier
 from engine.clock import now_ns
 from engine.config import EngineConfig
+from engine.core.meter import Meter
 from engine.core.sequence import Sequence, State
 from engine.faults import Faults
 
@@ -68,8 +69,8 @@ class Scheduler:
     loading, running: in order of arrival; both count as running against max_num_seqs.
     """
 
-    def __init__(self, config: EngineConfig, cache: KVCache, faults: Faults) -> None:
-        self._config, self._cache, self._faults = config, cache, faults
+    def __init__(self, config: EngineConfig, cache: KVCache, faults: Faults, meter: Meter) -> None:
+        self._config, self._cache, self._faults, self._meter = config, cache, faults, meter
         self.held: list[tuple[int, int, Sequence]] = []
         self.waiting: deque[Sequence] = deque()
         self.loading: list[Sequence] = []
@@ -168,7 +169,7 @@ class Scheduler:
 
         A lookup that finds no room counts as waiting.
         """
-        began = now_ns()
+        began, mark = now_ns(), self._meter.mark()
         request = sequence.request
         match = self._cache.match(sequence.tokens, request.salt, read=not request.reads_off)
         table = self._cache.open(match, len(sequence.tokens))
@@ -183,9 +184,10 @@ class Scheduler:
         if not request.block_hashes:
             request.block_hashes = list(match.block_hashes)
         request.timeline.enter("prefix", began, **sequence.hits)
-        sequence.suffer(self._faults, self._faults.fire("prefix"))
+        sequence.suffer(self._faults, self._faults.fire("prefix", request.salt))
         if request.reports_reuse:
             self._cache.report(table)
+        self._meter.charge(mark, sequence)
         self._look(sequence)
         return sequence
 
@@ -199,7 +201,7 @@ class Scheduler:
             insort(self.running, sequence, key=_order)
         elif timeline.layer != tier:
             timeline.enter(str(tier), now_ns())
-            fired = self._faults.fire(tier)
+            fired = self._faults.fire(tier, sequence.request.salt)
             if fired.fails:
                 sequence.mark(fired, 0)
                 self._cache.fail(sequence.table)
@@ -219,6 +221,7 @@ class Scheduler:
                 break
             if sequence.wake_ns > now_ns():
                 continue
+            mark = self._meter.mark()
             if sequence.owed:  # a slow host is slow when its blocks are moved, and everybody waits for that
                 sequence.suffer(self._faults, sequence.owed)
                 sequence.owed = None
@@ -230,6 +233,7 @@ class Scheduler:
                 sequence.request.timeline.note(lost=sequence.table.lost)
             plan.loaded_blocks.update({str(tier): moved for tier, moved in loaded.blocks.items()})
             plan.loaded_bytes.update({str(tier): moved for tier, moved in loaded.nbytes.items()})
+            self._meter.charge(mark, sequence)
             self._look(sequence)
 
     def _release(self, sequence: Sequence) -> None:

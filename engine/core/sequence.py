@@ -130,6 +130,6 @@ class Sequence:
             self.count(fault_us=waited_ns // 1000)
 
     def suffer(self, faults: Faults, fired: Fired) -> None:
-        """Wait out what fired in a layer on the core's thread, where everybody waits with it."""
+        """Take what fired in a layer on the core's thread, where everybody waits with it."""
         if fired.mark:
-            self.mark(fired, round(faults.wait(fired.delay_s) * 1e9))
+            self.mark(fired, round((faults.touch(fired) + faults.wait(fired.delay_s)) * 1e9))

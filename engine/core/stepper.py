@@ -56,7 +56,7 @@ class Stepper:
         faults: Faults,
         ended: Callable[[Sequence], None],
     ) -> None:
-        self.scheduler = Scheduler(config, cache, faults)
+        self.scheduler = Scheduler(config, cache, faults, runner.meter)
         self._config, self._runner, self._cache = config, runner, cache
         self._eos = frozenset(eos_token_ids)
         self._observer, self._faults, self._ended = observer, faults, ended

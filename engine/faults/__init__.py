@@ -7,6 +7,9 @@
     step_ms=12                          every pass over the device takes 12 ms longer, whoever is in it
     token_ms=0.2                        and 0.2 ms longer for each prompt token that it computes
     lose_events=0.1                     one in ten batches of KV events is lost, its number used up
+    layer=prefix,cold_mb=1[,salt=S]     every passage (of requests with that salt) reads a megabyte of a file that no
+                                        cache holds, through a mapping: major page faults. `prefix`, `host`, `prefill`
+    layer=prefix,unmap_mb=8[,salt=S]    every passage maps, writes and unmaps so much: minor faults, TLB flushes
     layer=host,fail=1                   no load from the host comes through (of `remote`: from the disk); its tokens
                                         are computed, and the blocks stay where they are
 
@@ -27,19 +30,23 @@ from typing import NamedTuple
 
 from cachemodel.errors import UsageError
 from engine.clock import now_ns
-from engine.faults.spec import COMPUTED, KINDS, LAYERS, LOADED, Fault, parse
+from engine.faults.memory import MEGABYTE, Memory
+from engine.faults.spec import COMPUTED, KINDS, LAYERS, LOADED, OWN, Fault, parse
 
-__all__ = ["COMPUTED", "KINDS", "LAYERS", "LOADED", "NOTHING", "Fault", "Faults", "Fired"]
+__all__ = ["COMPUTED", "KINDS", "LAYERS", "LOADED", "NOTHING", "OWN", "Fault", "Faults", "Fired"]
 
 
 class Fired(NamedTuple):
     """What the faults of a layer do this time. delay_s: seconds to wait; slowdown: factor on the work's own time;
-    mark: which faults, for spans; empty where none fired. fails: the load comes to nothing, at once."""
+    mark: which faults, for spans; empty where none fired. fails: the load comes to nothing, at once. cold_bytes: to be
+    read from a file that no cache holds; unmap_bytes: to be mapped, written and unmapped."""
 
     delay_s: float = 0.0
     slowdown: float = 1.0
     mark: str = ""
     fails: bool = False
+    cold_bytes: int = 0
+    unmap_bytes: int = 0
 
 
 NOTHING = Fired()
@@ -87,10 +94,12 @@ class Faults:
         self._evicts_at: dict[int, float] = {}
         self._spells: deque[_Spell] = deque(maxlen=_MOST_SPELLS)
         self._cleared = threading.Event()
+        self._memory = Memory()
 
     def add(self, spec: str) -> Fault:
         """Switch a fault on. Raises UsageError with what is allowed where the line says none, or too many are on."""
         fault = parse(spec, next(self._ids))
+        self._prepare(fault)
         self._now()
         with self._lock:
             if len(self._on.ends_at) >= MOST_ON:
@@ -125,25 +134,43 @@ class Faults:
         began = time.monotonic()
         return min(seconds, time.monotonic() - began) if cleared.wait(seconds) else seconds
 
+    def touch(self, fired: Fired) -> float:
+        """Do to memory what fired says, on this thread, which pays for it; returns the seconds that it took."""
+        if not fired.cold_bytes and not fired.unmap_bytes:
+            return 0.0
+        began = time.monotonic()
+        if fired.cold_bytes:
+            self._memory.read_cold(fired.cold_bytes)
+        if fired.unmap_bytes:
+            self._memory.unmap(fired.unmap_bytes)
+        return time.monotonic() - began
+
     def active(self) -> tuple[Fault, ...]:
         """Those that are on, in the order in which they came."""
         return tuple(self._now().ends_at)
 
-    def fire(self, layer: str) -> Fired:
+    def fire(self, layer: str, salt: str = "") -> Fired:
         """Draw the faults of a serving layer for one passage: a lookup, a load, a chunk of prefill, a decode step.
 
-        Delays add up, slowdowns multiply.
+        salt: of the request that passes, empty for many. Delays and memory add up, slowdowns multiply.
         """
         if layer not in self._on.by_layer:
             return NOTHING
-        fired = [fault for fault in self._now().by_layer.get(layer, ()) if self._draws(_chance(fault))]
+        of_layer = self._now().by_layer.get(layer, ())
+        fired = [f for f in of_layer if f.salt in ("", salt) and self._draws(_chance(f))]
         if not fired:
             return NOTHING
+        sums = {
+            kind: math.fsum(fault.amount for fault in fired if fault.kind == kind)
+            for kind in ("delay_ms", "cold_mb", "unmap_mb")
+        }
         return Fired(
-            math.fsum(fault.amount for fault in fired if fault.kind == "delay_ms") / 1e3,
+            sums["delay_ms"] / 1e3,
             math.prod(fault.amount for fault in fired if fault.kind == "slowdown"),
             "; ".join(fault.spec for fault in fired),
             any(fault.kind == "fail" for fault in fired),
+            int(sums["cold_mb"] * MEGABYTE),
+            int(sums["unmap_mb"] * MEGABYTE),
         )
 
     def evict_share(self) -> float:
@@ -189,6 +216,17 @@ class Faults:
         with self._lock:
             spells = [s for s in self._spells if s.start_ns <= end_ns and s.end_ns >= start_ns]
         return tuple(dict.fromkeys(spell.fault.spec for spell in spells))
+
+    def _prepare(self, fault: Fault) -> None:
+        """While whoever asks can still be told that it cannot be."""
+        if fault.kind == "cold_mb":
+            together = sum(on.amount for on in self._on.by_kind.get("cold_mb", ())) + fault.amount
+            try:
+                self._memory.prepare(int(together * MEGABYTE))
+            except OSError as error:
+                raise UsageError(
+                    f"there is no room for a file of {together:g} MB: {error.strerror}"
+                ) from None
 
     def _draws(self, probability: float) -> bool:
         return probability >= 1 or self._random.random() < probability

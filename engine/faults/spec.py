@@ -15,15 +15,16 @@ COMPUTED = ("prefill", "decode")
 """Layers that can be slowed down: the decoder's."""
 LOADED = ("host", "remote")
 """Layers that can fail: loads of KV from there."""
+OWN = ("prefix", "host", "prefill")
+"""Layers that the core's thread passes for one request at a time: where memory can be touched on its account."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault that is on. spec: the line that asked for it, which is also its mark on spans.
 
-    kind: delay_ms, slowdown, fail, evict, device_blocks, step_ms, token_ms or lose_events; amount: its number, of
-    `fail` how likely a load fails; p: how likely a passage of its layer is struck; for_s: after which it is over,
-    infinite for never.
+    kind: one of KINDS; amount: its number, of `fail` how likely a load fails; salt: of the requests that it strikes,
+    empty for all; p: how likely a passage of its layer is struck; for_s: after which it is over, infinite for never.
     """
 
     id: int
@@ -31,6 +32,7 @@ class Fault:
     kind: str
     amount: float
     layer: str = ""
+    salt: str = ""
     p: float = 1.0
     every_s: float = 1.0
     for_s: float = math.inf
@@ -47,6 +49,7 @@ class _Number(NamedTuple):
 
 _SHARE = _Number(0, 1, "above 0 and at most 1")
 _SECONDS = _Number(0, 1e9, "seconds above 0")
+_MEGABYTES = _Number(0, 256, "megabytes above 0, at most 256")
 _NUMBERS = {
     "delay_ms": _Number(0, 600_000, "milliseconds above 0, at most 600000"),
     "slowdown": _Number(1, 1000, "a factor above 1, at most 1000"),
@@ -56,6 +59,8 @@ _NUMBERS = {
     "step_ms": _Number(0, 600_000, "milliseconds above 0, at most 600000"),
     "token_ms": _Number(0, 1000, "milliseconds above 0, at most 1000"),
     "lose_events": _SHARE,
+    "cold_mb": _MEGABYTES,
+    "unmap_mb": _MEGABYTES,
     "p": _SHARE,
     "every_s": _SECONDS,
     "for_s": _SECONDS,
@@ -70,9 +75,12 @@ _KINDS = {
     "step_ms": ("for_s",),
     "token_ms": ("for_s",),
     "lose_events": ("for_s",),
+    "cold_mb": ("layer", "salt", "p", "for_s"),
+    "unmap_mb": ("layer", "salt", "p", "for_s"),
 }
 KINDS = tuple(_KINDS)
-_LAYERS_OF = {"delay_ms": LAYERS, "slowdown": COMPUTED, "fail": LOADED}
+_LAYERS_OF = {"delay_ms": LAYERS, "slowdown": COMPUTED, "fail": LOADED, "cold_mb": OWN, "unmap_mb": OWN}
+_TEXTS = ("layer", "salt")
 EXAMPLES = (
     "layer=host,delay_ms=5,p=0.1 or layer=decode,slowdown=2 or layer=host,fail=1 or evict=0.5,every_s=2"
 )
@@ -90,11 +98,11 @@ def parse(spec: str, fault_id: int) -> Fault:
     if foreign := [key for key in told if key != kind and key not in _KINDS[kind]]:
         raise _wrong(spec, f"{foreign[0]} does not go with {kind}, only {', '.join(_KINDS[kind])}")
     layers = _LAYERS_OF.get(kind, ("",))
-    layer = told.pop("layer", "")
+    layer, salt = (told.pop(key, "") for key in _TEXTS)
     if layer not in layers:
         raise _wrong(spec, f"{kind} needs layer={'|'.join(layers)}")
     numbers = {key: _number(spec, key, text) for key, text in told.items()}
-    return Fault(fault_id, spec.strip(), kind, numbers.pop(kind), layer, **numbers)
+    return Fault(fault_id, spec.strip(), kind, numbers.pop(kind), layer, salt, **numbers)
 
 
 def _pairs(spec: str) -> dict[str, str]:
@@ -103,8 +111,8 @@ def _pairs(spec: str) -> dict[str, str]:
         key, equals, text = (part.strip() for part in pair.partition("="))
         if not equals or not text:
             raise _wrong(spec, f"'{pair.strip()}' is not key=value, as in {EXAMPLES}")
-        if key != "layer" and key not in _NUMBERS:
-            raise _wrong(spec, f"nothing is called {key}; there are layer, {', '.join(_NUMBERS)}")
+        if key not in _TEXTS and key not in _NUMBERS:
+            raise _wrong(spec, f"nothing is called {key}; there are {', '.join((*_TEXTS, *_NUMBERS))}")
         if key in told:
             raise _wrong(spec, f"{key} stands there twice")
         told[key] = text

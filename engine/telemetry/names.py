@@ -143,4 +143,5 @@ PARTS = {
     "fault": "the faults that struck in it",
     "fault_us": "how long they made it wait",
 }
-"""Of the child spans, each with `hitmap.` before it."""
+"""Of the child spans, each with `hitmap.` before it. Those of cachemodel.observed.SPAN_COUNTERS stand beside them, and
+their sums on the root."""

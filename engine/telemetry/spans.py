@@ -5,7 +5,7 @@ Made when all is known, and not through a tracer: nothing is measured twice, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -73,9 +73,10 @@ class Tracer:
         """The attributes of its root."""
         read = ((attribute.name, attribute.read(request)) for attribute in self._attributes)
         told = {name: value for name, value in read if value is not None}
-        spent_ns = request.timeline.layer_ns()
-        told |= {name: spent_ns.get(layer, 0) / 1e9 for layer, name in names.LATENCIES.items()}
         timeline = request.timeline
+        spent_ns = timeline.layer_ns()
+        told |= {name: spent_ns.get(layer, 0) / 1e9 for layer, name in names.LATENCIES.items()}
+        told |= _short(timeline.spent())
         on = self._during(timeline.start_ns, timeline.intervals[-1].start_ns)  # delivery needs no cache
         if faults := dict.fromkeys((*names.faults(request), *on)):
             told[names.FAULT] = "; ".join(faults)
@@ -90,11 +91,17 @@ class Tracer:
             {
                 "hitmap.layer": part.layer,
                 **{f"hitmap.{key}": value for key, value in part.attributes.items()},
+                **_short(part.spent),
             },
             start_time=part.start_ns,
             end_time=part.end_ns,
             instrumentation_scope=self._scope,
         )
+
+
+def _short(spent: Mapping[str, float]) -> dict[str, float]:
+    """Shares of counts need no more than thousandths."""
+    return {name: round(amount, 3) for name, amount in spent.items()}
 
 
 def _parent(request: Request) -> SpanContext | None:

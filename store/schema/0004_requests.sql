@@ -36,6 +36,7 @@ CREATE TABLE IF NOT EXISTS requests
     client_e2e_us     Nullable(Int64)          CODEC(T64, ZSTD(1)),
     finish_reason     LowCardinality(String)   CODEC(ZSTD(1)) COMMENT 'empty where nothing tells',
     labels            Map(LowCardinality(String), String) CODEC(ZSTD(1)) COMMENT 'what users tag: phase, experiment',
+    observed          Map(LowCardinality(String), Float64) CODEC(ZSTD(1)) COMMENT 'page faults, switches and CPU time of the threads that worked for it, as its spans tell; no entry where nothing counted',
 
     run               UInt64                   CODEC(Delta(8), ZSTD(1)) COMMENT 'which run of the finaliser made the row; of two rows of one identity the one of the older run is about to go'
 )

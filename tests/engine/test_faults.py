@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import resource
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +17,7 @@ from hypothesis import strategies as st
 
 from cachemodel.errors import UsageError
 from engine.clock import now_ns
-from engine.faults import COMPUTED, LAYERS, LOADED, MOST_ON, NOTHING, Faults, Fired
+from engine.faults import COMPUTED, LAYERS, LOADED, MOST_ON, NOTHING, OWN, Faults, Fired
 
 
 class Clock:
@@ -61,7 +66,7 @@ def test_faults_of_one_layer_add_up() -> None:
     for spec in ("layer=decode,delay_ms=5", "layer=decode,delay_ms=10", "layer=decode,slowdown=2", "evict=1"):
         faults.add(spec)
     faults.add("layer=decode,slowdown=3")
-    delay_s, slowdown, mark, _ = faults.fire("decode")
+    delay_s, slowdown, mark, *_ = faults.fire("decode")
     assert delay_s == pytest.approx(0.015)
     assert slowdown == 6.0
     assert mark.split("; ") == [fault.spec for fault in faults.active() if fault.layer]
@@ -274,3 +279,65 @@ def test_who_waits_one_out_goes_on_when_all_are_cleared() -> None:
     assert faults.wait(600) == 0.0  # cleared between firing and waiting
     faults.add("layer=decode,delay_ms=50")
     assert faults.wait(0.05) == 0.05  # and the next one waits again
+
+
+@pytest.mark.parametrize("layer", OWN)
+def test_memory_is_touched_for_requests_of_one_salt(layer: str) -> None:
+    faults = Faults()
+    spec = f"layer={layer},cold_mb=0.5,salt=team-a"
+    faults.add(spec)
+    faults.add(f"layer={layer},unmap_mb=2")
+    both = Fired(0.0, 1.0, f"{spec}; layer={layer},unmap_mb=2", False, 1 << 19, 2 << 20)
+    assert faults.fire(layer, "team-a") == both
+    assert {faults.fire(layer, salt).cold_bytes for salt in ("", "team-b")} == {0}
+
+
+@pytest.mark.parametrize("layer", sorted(set(LAYERS) - set(OWN)))
+def test_no_memory_is_touched_where_no_request_is_alone(layer: str) -> None:
+    with pytest.raises(UsageError, match=r"cold_mb needs layer=prefix\|host\|prefill"):
+        Faults().add(f"layer={layer},cold_mb=1")
+
+
+def test_a_cold_megabyte_is_256_pages_from_the_disk_again_and_again() -> None:
+    faults = Faults()
+    faults.add("layer=prefix,cold_mb=1")
+    if _on_tmpfs():
+        pytest.skip(
+            "temporary files lie in memory here, where no page is cold: set TMPDIR to a folder on a disk"
+        )
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_THREAD)
+        assert faults.touch(faults.fire("prefix")) > 0
+        after = resource.getrusage(resource.RUSAGE_THREAD)
+        assert after.ru_majflt - before.ru_majflt == (1 << 20) / resource.getpagesize()
+
+
+def test_unmapping_costs_a_minor_fault_a_page() -> None:
+    faults = Faults()
+    faults.add("layer=host,unmap_mb=1")
+    before = resource.getrusage(resource.RUSAGE_THREAD)
+    faults.touch(faults.fire("host"))
+    after = resource.getrusage(resource.RUSAGE_THREAD)
+    pages = (1 << 20) / resource.getpagesize()
+    assert pages <= after.ru_minflt - before.ru_minflt <= pages + 64  # and a few of Python's own
+
+
+def test_a_file_that_has_no_room_is_refused_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Faults()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UsageError, match="no room for a file of 3 MB: No space left"):
+        faults.add("layer=prefix,cold_mb=3")
+    assert faults.active() == ()
+
+
+def _on_tmpfs() -> bool:
+    where, kinds = os.path.realpath(tempfile.gettempdir()), {}
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, mount, kind, *_ = line.split()
+        if where == mount or where.startswith(mount.rstrip("/") + "/"):
+            kinds[len(mount)] = kind
+    return kinds[max(kinds)] == "tmpfs"

@@ -13,6 +13,7 @@ from analysis.misses.report import build
 from analysis.sanity.examine import examine
 from analysis.sanity.sources import sources
 from cachemodel.layers import SERVING_LAYERS
+from cachemodel.observed import SPAN_COUNTERS
 from engine.telemetry.names import PARTS, SPANS
 from store.embedded import Embedded
 from tests.engine.serving.live import settings
@@ -241,4 +242,29 @@ def test_every_attribute_of_a_child_span_is_in_the_table(stored: Stored) -> None
     names = stored.rows(
         "SELECT DISTINCT arrayJoin(mapKeys(SpanAttributes)) AS name FROM otel_traces WHERE ParentSpanId != ''"
     )
-    assert {row["name"].removeprefix("hitmap.") for row in names} <= set(PARTS)
+    counted = {counter.name.removeprefix("hitmap.") for counter in SPAN_COUNTERS}
+    assert {row["name"].removeprefix("hitmap.") for row in names} <= {*PARTS, *counted}
+
+
+def test_what_its_thread_counted_stands_on_the_root_as_the_sum_and_in_the_row(stored: Stored) -> None:
+    """Of each request, to the thousandths in which spans tell it."""
+    rows = stored.rows(
+        """
+        SELECT mapFilter((k, _) -> startsWith(k, 'hitmap.thread.'), any(root.SpanAttributes)) AS told,
+               any(r.observed) AS observed,
+               sumMap(mapApply((k, v) -> (toString(k), toFloat64OrZero(v)),
+                      mapFilter((k, _) -> startsWith(k, 'hitmap.thread.'), child.SpanAttributes))) AS summed,
+               count() AS parts
+        FROM otel_traces AS child
+        JOIN otel_traces AS root ON child.ParentSpanId = root.SpanId
+        JOIN requests AS r ON root.SpanAttributes['gen_ai.request.id'] = r.request_id
+        WHERE root.SpanName = 'llm_request'
+        GROUP BY root.SpanId
+        """
+    )
+    assert len(rows) == stored.rows("SELECT count() AS n FROM requests")[0]["n"]
+    for row in rows:
+        told = {name: float(value) for name, value in row["told"].items()}
+        assert told == row["observed"]
+        assert told.keys() == row["summed"].keys()
+        assert told == pytest.approx(row["summed"], abs=0.001 * row["parts"])

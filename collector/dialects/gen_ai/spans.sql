@@ -19,6 +19,7 @@ FROM
         model,
         request_id,
         finish_reason,
+        observed,
         micros(ttft) AS ttft_us,
         coalesce(micros(e2e), micros(duration / 1e9)) AS e2e_us,
         micros(queue) AS queue_us,
@@ -58,6 +59,7 @@ FROM
             {written} AS written,
             {reasoning} AS reasoning,
             {exclusive} AS exclusive,
+            counted(a) AS observed,
             a['openinference.span.kind'] != '' AS openinference
         FROM spans
         WHERE

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
+import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.attribution.model import Side
 from analysis.misses.columns import at
 from tests.analysis.diagnosis.traffic import START, Traffic, side
 from tests.analysis.misses.stored_world import insert
+from tests.analysis.observed.world import START as OBSERVED_START
+from tests.analysis.observed.world import put_points
 
 LATER = START + 2000
 _SAMPLES = 5
@@ -22,7 +25,9 @@ Told = Mapping[str, float]
 @dataclass(frozen=True)
 class Case:
     """a, b, near: traffic. told_a, told_b, told_near: growth of counters by canonical name; "requests.preemptions" and
-    "requests.recomputed" stand in the requests. tier: the view names "tier speed", which only a twin tells."""
+    "requests.recomputed" stand in the requests. tier: the view names "tier speed", which only a twin tells. spent_*:
+    what threads counted, means of a request by attribute; probed_*: what a probe counted of the servers' processes, per
+    request: `minor`, `major` faults and `remote_ipi_send`."""
 
     a: Traffic
     b: Traffic
@@ -33,8 +38,16 @@ class Case:
     kind: str = ""
     slots: int = 0
     tier: bool = False
+    spent_a: Told = field(default_factory=dict)
+    spent_b: Told = field(default_factory=dict)
+    spent_near: Told = field(default_factory=dict)
+    probed_a: Told = field(default_factory=dict)
+    probed_b: Told = field(default_factory=dict)
+    probed_near: Told = field(default_factory=dict)
 
 
+_MAJOR, _MINOR = "hitmap.thread.page_faults.major", "hitmap.thread.page_faults.minor"
+_OFF_CPU, _CPU = "hitmap.thread.off_cpu_us", "hitmap.thread.cpu_us"
 _A = Traffic()
 _FLEET = replace(_A, weights=(1.0, 1.0, 1.0))
 _LOADS = replace(_A, host=0.3)
@@ -92,6 +105,30 @@ CASES: Mapping[str, Case] = {
     ),
     "copies": Case(_A, _SLOWER, near=_SLOWER, told_a=_COPIES, told_b=_MORE, told_near=_COPIES),
     "host-device-sync": Case(_A, _SLOWER, near=_SLOWER, told_a=_PASSES, told_b=_WAITING, told_near=_BUSY),
+    "major-faults": Case(
+        _A,
+        replace(_A, prefill=0.2),
+        near=replace(_A, prefill=0.2),
+        spent_a={_MAJOR: 0.1, _MINOR: 40.0, _OFF_CPU: 2000.0, _CPU: 30_000.0},
+        spent_b={_MAJOR: 60.0, _MINOR: 40.0, _OFF_CPU: 14_000.0, _CPU: 31_000.0},
+        spent_near={_MAJOR: 0.8, _MINOR: 40.0, _OFF_CPU: 14_000.0, _CPU: 31_000.0},
+    ),
+    "process-major-faults": Case(
+        _A,
+        _A,
+        near=_A,
+        probed_a={"major": 0.05, "minor": 40, "remote_ipi_send": 2},
+        probed_b={"major": 30, "minor": 40, "remote_ipi_send": 2},
+        probed_near={"major": 0.9, "minor": 400, "remote_ipi_send": 2},
+    ),
+    "shootdown-storm": Case(
+        _A,
+        _A,
+        near=_A,
+        probed_a={"major": 0.05, "minor": 40, "remote_ipi_send": 2},
+        probed_b={"major": 0.05, "minor": 400, "remote_ipi_send": 300},
+        probed_near={"major": 0.05, "minor": 400, "remote_ipi_send": 18},
+    ),
     "compute-not-cache": Case(_A, replace(_A, prefill=0.2), near=replace(_A, prefill=0.2, evicted=0.2)),
 }
 """All but bandwidth-bound, which only a law tells (test_passes.py)."""
@@ -102,8 +139,20 @@ def sides(case: str, near: bool = False, seed: int = 0) -> tuple[Side, Side]:
     planted = CASES[case]
     a = side(planted.a, seed)
     b = side(planted.near if near else planted.b, seed + 1000, "b", LATER)
+    a, b = (
+        _spent(a, planted.spent_a, seed),
+        _spent(b, planted.spent_near if near else planted.spent_b, seed + 1),
+    )
     prefix = f"{case} {'near' if near else 'planted'}"
     return tuple(replace(one, servers=tuple(f"{prefix} {s}" for s in one.servers)) for one in (a, b))  # type: ignore[return-value]
+
+
+def _spent(one: Side, means: Told, seed: int) -> Side:
+    """With what each request's thread counted."""
+    rng = np.random.default_rng([7, seed])
+    return replace(
+        one, observed={name: rng.poisson(mean, one.n).astype(float) for name, mean in means.items()}
+    )
 
 
 def put(client: Client, case: str, a: Side, b: Side, near: bool = False) -> None:
@@ -111,11 +160,44 @@ def put(client: Client, case: str, a: Side, b: Side, near: bool = False) -> None
     planted = CASES[case]
     for one, told in ((a, planted.told_a), (b, planted.told_near if near else planted.told_b)):
         put_told(client, one, told)
+    for one, probed in ((a, planted.probed_a), (b, planted.probed_near if near else planted.probed_b)):
+        if probed:
+            put_probed(client, one, probed)
     if planted.kind:
         facts = {"total_slots": str(planted.slots)}
         names = ["server", "kind", "facts", "time"]
         when = client.query(f"SELECT {at('t')}", parameters={"t": round(1e6 * a.begin)}).result_rows[0][0]
         client.insert("servers", [[s, planted.kind, facts, when] for s in a.servers], column_names=names)
+
+
+def put_probed(client: Client, one: Side, per_request: Told) -> None:
+    """Requests of a side's server, and what a probe counted of its process, evenly over the window."""
+    server, pid = one.servers[0], crc32(one.servers[0].encode()) % 100_000
+    client.command(
+        f"INSERT INTO requests (time, server, request_id, span_id)"
+        f" SELECT {at('begin')} + toIntervalMicrosecond({{step:Int64}} * number), {{server:String}}, toString(number),"
+        " number FROM numbers({n:UInt64})",
+        parameters={
+            "server": server,
+            "begin": round(1e6 * one.begin),
+            "step": round(1e6 * (one.end - one.begin) / one.n),
+            "n": one.n,
+        },
+    )
+    window_s = (one.end - one.begin) / 100
+    begin = (one.begin - OBSERVED_START.timestamp()) * 1000
+    edges = [(begin + 1000 * window_s * at, begin + 1000 * window_s * (at + 1)) for at in range(100)]
+    for name, mean in per_request.items():
+        metric, told = (
+            ("process.paging.faults", {"system.paging.fault.type": name})
+            if name in ("minor", "major")
+            else ("hitmap.tlb_flushes", {"hitmap.tlb_flush.reason": name})
+        )
+        points = [(since, upto, mean * one.n / 100) for since, upto in edges]
+        put_points(client, points, metric, told, pid=pid, **{"hitmap.server": server})
+    put_points(
+        client, [(*edge, 0.1) for edge in edges], "process.cpu.time", {}, pid=pid, **{"hitmap.server": server}
+    )
 
 
 def put_told(client: Client, one: Side, told: Told) -> None:

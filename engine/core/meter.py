@@ -1,0 +1,74 @@
+"""What the core's thread spends on a request: page faults, switches and CPU time of the work that was its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Items
+from typing import NamedTuple
+
+from engine.core.sequence import Sequence
+from probes.kernel.thread import Counts, Group, Spent, ThreadCounters
+
+
+class Mark(NamedTuple):
+    """Where a piece of work began. Nanoseconds; cpu_ns of a clock of its own, since getrusage counts CPU time of a
+    running thread in ticks."""
+
+    counts: Counts
+    cpu_ns: int
+    began_ns: int
+
+
+class Meter:
+    """Called on the core's thread alone: what others do beside it (the front end, workers of torch) is not in it.
+
+    group: opens the thread's hardware counters at its first reading; None where they are not counted.
+    """
+
+    def __init__(self, group: Callable[[], Group | None] | None = None) -> None:
+        self._open = group
+        self._counters = ThreadCounters()
+
+    def mark(self) -> Mark:
+        """Begin a piece of work."""
+        if self._open is not None:
+            self._counters, self._open = ThreadCounters(self._open()), None
+        return self._now()
+
+    def charge(self, mark: Mark, sequence: Sequence) -> None:
+        """What came since was the work of one request: it goes to its open interval."""
+        timeline = sequence.request.timeline
+        for name, amount in self._since(mark):
+            timeline.spend(name, amount)
+
+    def share(self, mark: Mark, works: Items[tuple[Sequence, int]]) -> None:
+        """It was that of several, with so many tokens each: each has its part of it."""
+        spent, tokens = self._since(mark), sum(tokens for _, tokens in works)
+        for sequence, own in works:
+            for name, amount in spent:
+                sequence.request.timeline.spend(name, amount * own / tokens)
+
+    def _since(self, mark: Mark) -> list[tuple[str, float]]:
+        now = self._now()
+        spent = self._counters.delta(mark.counts, now.counts)
+        return list(_named(spent, now.cpu_ns - mark.cpu_ns, now.began_ns - mark.began_ns))
+
+    def _now(self) -> Mark:
+        return Mark(self._counters.read(), time.thread_time_ns(), time.monotonic_ns())
+
+
+def _named(spent: Spent, cpu_ns: int, wall_ns: int) -> Iterable[tuple[str, float]]:
+    """As cachemodel.observed.SPAN_COUNTERS names them."""
+    yield "hitmap.thread.page_faults.minor", spent.minor_faults
+    yield "hitmap.thread.page_faults.major", spent.major_faults
+    yield "hitmap.thread.context_switches.voluntary", spent.voluntary_switches
+    yield "hitmap.thread.context_switches.involuntary", spent.involuntary_switches
+    yield "hitmap.thread.cpu_us", cpu_ns / 1000
+    yield (
+        "hitmap.thread.off_cpu_us",
+        max(0, wall_ns - cpu_ns) / 1000,
+    )  # of two clocks: may be a little below nothing
+    for metric, amount in spent.pmu.items():
+        if amount is not None:
+            yield metric, amount
