@@ -19,9 +19,12 @@ from cachemodel.printable import printable
 COMMANDS = {
     "demo": "See it work: a live LLM server loses its prefix cache, and the report says what caused it.",
     "up": "Run everything in the configuration file: store, collector and every server.",
+    "doctor": "What can be watched on this host, and what would open the rest?",
+    "probe": "Count page faults, TLB flushes, CPU cache misses and GPU counters beside a server.",
     "attach": "Watch live LLM servers: what each tells, what it does not, and the flag that opens the rest.",
     "collect": "Receive OpenTelemetry from servers and write it to the store.",
     "report": "Compare two sets of requests: what caused the change in latency, and where it shows?",
+    "alerts": "Which thresholds were breached, when, by whom, and what explains it?",
     "gate": "For CI: fail when a cause costs more milliseconds than its budget.",
     "misses": "Why were prompt tokens computed? Causes by server, template, tenant and time.",
     "heatmap": "Where in the prompts are caches read, and where does rewriting pay?",

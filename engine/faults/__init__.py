@@ -9,7 +9,8 @@
     lose_events=0.1                     one in ten batches of KV events is lost, its number used up
     layer=prefix,cold_mb=1[,salt=S]     every passage (of requests with that salt) reads a megabyte of a file that no
                                         cache holds, through a mapping: major page faults. `prefix`, `host`, `prefill`
-    layer=prefix,unmap_mb=8[,salt=S]    every passage maps, writes and unmaps so much: minor faults, TLB flushes
+    layer=prefix,unmap_mb=8[,salt=S]    every passage maps, writes and unmaps so much beside a busy thread: minor
+                                        page faults, and TLB shootdowns
     layer=host,fail=1                   no load from the host comes through (of `remote`: from the disk); its tokens
                                         are computed, and the blocks stay where they are
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import tempfile
@@ -10,6 +11,7 @@ from typing import IO
 
 MEGABYTE = 1 << 20
 _CHUNK = 4 * MEGABYTE
+_HASHED = bytes(256 << 10)
 
 
 class Memory:
@@ -49,7 +51,21 @@ class Memory:
                 view[page]
 
     def unmap(self, nbytes: int) -> None:
-        """Map, write and unmap a page at a time: a minor fault and a flush of the TLB each."""
-        for _ in range(0, nbytes, mmap.PAGESIZE):
-            with mmap.mmap(-1, mmap.PAGESIZE) as page:
-                page[0] = 1
+        """Map, write and unmap a page at a time, beside a thread that is busy on another CPU: a minor fault each, and a
+        flush of the TLB, for which the other CPU is interrupted."""
+        stop = threading.Event()
+        beside = threading.Thread(target=_busy, args=(stop,), name="busy", daemon=True)
+        beside.start()
+        try:
+            for _ in range(0, nbytes, mmap.PAGESIZE):
+                with mmap.mmap(-1, mmap.PAGESIZE) as page:
+                    page[0] = 1
+        finally:
+            stop.set()
+            beside.join()
+
+
+def _busy(stop: threading.Event) -> None:
+    """On a CPU, in this memory and without the interpreter's lock: only then has that CPU something to flush."""
+    while not stop.is_set():
+        hashlib.sha256(_HASHED)

@@ -20,11 +20,15 @@ _LOST_TOGETHER = 1000  # resources of processes that exited, kept until their po
 
 
 class Sink(Protocol):
-    """Takes points; lost: those that it could not pass on, by why."""
+    """Takes points. lost: those that it could not pass on, by why; trouble: why it passes none on now, empty while it
+    does."""
 
     lost: Counter[str]
+    trouble: str
 
     def put(self, points: list[Point], resources: dict[int | None, Attributes]) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass
@@ -65,7 +69,7 @@ class Itself:
 class Daemon:
     """Reads until it is told to stop or has nothing left to watch. One thread, the caller's.
 
-    points, processes: so far and now. lost: readings and points that were not told, by why.
+    points: so far. lost: readings and points that were not told, by why.
     """
 
     def __init__(self, watches: Sequence[Watch], targets: Targets, sink: Sink) -> None:
@@ -83,9 +87,9 @@ class Daemon:
         return together
 
     @property
-    def processes(self) -> int:
-        """How many are known by name."""
-        return len(self._resources) - 1
+    def trouble(self) -> str:
+        """Why no point gets through now."""
+        return self._sink.trouble
 
     def gaps(self) -> Iterator[Gap]:
         """What its sensors cannot tell, each once."""
@@ -116,7 +120,8 @@ class Daemon:
         self._hand(waiting)
 
     def close(self) -> None:
-        """Let go of all sensors."""
+        """Pass on what waits, and let go of all sensors."""
+        self._sink.close()
         for watch in self._watches:
             watch.sensor.close()
 

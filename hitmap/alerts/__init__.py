@@ -1,0 +1,1 @@
+"""What `hitmap alerts` does beside asking: it keeps watch and tells a webhook."""
