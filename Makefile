@@ -51,11 +51,13 @@ check: $(VENV)/.dev
 # has a store of its own; those marked `alone` measure what others would disturb, and run after them.
 JOBS ?= 3
 
-# The store's door is tried with the real curl and the dashboard with a real browser; without them those tests are skipped.
+# The store's door is tried with the real curl, the dashboard with a real browser, probes on the real kernel; without them
+# those tests are skipped.
 test: check
 	@for tool in curl chromium; do command -v $$tool >/dev/null || { \
 		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update && apt-get install -y $$tool; } \
 		|| echo "$$tool is not installed: its tests are skipped"; done
+	@sh deploy/ebpf.sh || true
 	$(BIN)/pytest -m 'not alone' -n $(JOBS) --dist loadfile
 	$(BIN)/pytest -m alone $$(grep -rl --include='test_*.py' 'mark[.]alone' tests)
 

@@ -45,8 +45,9 @@ TLB_REASONS = (
     "remote_wrong_cpu",
 )
 """Values of hitmap.tlb_flush.reason, in the order of the kernel's enum tlb_flush_reason."""
-SHOOTDOWNS = ("remote_shootdown", "remote_ipi_send")
-"""Those that interrupt another CPU: what a storm of munmap, mprotect or migration costs."""
+SHOOTDOWNS = ("remote_ipi_send",)
+"""Those that are counted as shootdowns: one of whoever makes other CPUs flush, by munmap, mprotect or migration. Each
+CPU that flushes may count a remote_shootdown for it, of whatever thread it was running: they are not to be added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +183,7 @@ METRICS = (
         "hw.gpu.io", HARDWARE, "counter", "By", "PCIe traffic", ("network.io.direction",)
     ),  # receive, transmit
     Metric("hitmap.gpu.nvlink.io", HARDWARE, "counter", "By", "NVLink traffic", ("network.io.direction",)),
-    Metric(
-        "hitmap.gpu.c2c.io", HARDWARE, "counter", "By", "chip-to-chip traffic", ("network.io.direction",)
-    ),
-    Metric(
-        "hitmap.gpu.c2c.utilization",
-        HARDWARE,
-        "gauge",
-        "1",
-        "chip-to-chip bandwidth used, of its peak",
-        ("network.io.direction",),
-    ),
+    Metric("hitmap.gpu.c2c.io", HARDWARE, "counter", "By", "chip-to-chip traffic", ("network.io.direction",)),
     Metric("hitmap.gpu.pcie.replays", HARDWARE, "counter", "{packet}", "PCIe packets sent again"),
     Metric(
         "hw.errors", HARDWARE, "counter", "{error}", "ECC errors", ("error.type",)

@@ -26,7 +26,7 @@ _COUNTED = {
     "process_major_faults": "MetricName = 'process.paging.faults' AND Attributes['system.paging.fault.type'] = 'major'",
     "process_minor_faults": "MetricName = 'process.paging.faults' AND Attributes['system.paging.fault.type'] = 'minor'",
     "process_shootdowns": "MetricName = 'hitmap.tlb_flushes'"
-    f" AND Attributes['hitmap.tlb_flush.reason'] IN {SHOOTDOWNS}",
+    f" AND Attributes['hitmap.tlb_flush.reason'] IN {list(SHOOTDOWNS)}",
 }
 
 

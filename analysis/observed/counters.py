@@ -33,6 +33,7 @@ _COUNTERS = [metric.name for metric in METRICS if metric.kind == "counter"]
 _GAUGES = [metric.name for metric in METRICS if metric.kind == "gauge"]
 _HIDDEN = (SOURCE, SCALED, GPU_ID, GPU_NAME, PID)
 _TOLD_APART = f"mapFilter((k, _) -> NOT has({list(_HIDDEN)}, k), Attributes)"
+_WHOSE = f"if(ResourceAttributes['{PID}'] != '', ResourceAttributes['{PID}'], Attributes['{PID}'])"
 _POINTS_SHOWN = 2000
 
 
@@ -100,7 +101,7 @@ WITH
         SELECT groupUniqArray(Attributes['{GPU_ID}']) FROM otel_metrics_gauge
         WHERE ServiceName = '{SERVICE}' AND MetricName = 'hw.gpu.memory.usage'
             AND TimeUnix >= {at("begin")} - INTERVAL 60 SECOND AND TimeUnix <= {at("end")} + INTERVAL 60 SECOND
-            AND (ResourceAttributes['{HOST}'], Attributes['{PID}']) IN {{processes:Array(Tuple(String, String))}}
+            AND (ResourceAttributes['{HOST}'], {_WHOSE}) IN {{processes:Array(Tuple(String, String))}}
     ) AS used
 SELECT
     host, pid, gpu, product, metric, told, source,
@@ -110,7 +111,7 @@ FROM
 (
     SELECT
         ResourceAttributes['{HOST}'] AS host,
-        if(ResourceAttributes['{PID}'] != '', ResourceAttributes['{PID}'], Attributes['{PID}']) AS pid,
+        {_WHOSE} AS pid,
         Attributes['{GPU_ID}'] AS gpu,
         Attributes['{GPU_NAME}'] AS product,
         toString(MetricName) AS metric,

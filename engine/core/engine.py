@@ -19,6 +19,7 @@ from cachemodel.errors import UserError
 from engine.cache.kv_cache import KVCache
 from engine.clock import now_ns
 from engine.config import EngineConfig
+from engine.core.meter import Meter, cpu_counters
 from engine.core.runner import Runner
 from engine.core.sequence import Sequence
 from engine.core.stepper import Stats, Stepper, tell
@@ -69,7 +70,7 @@ class Engine:
         loaded = loaded or load(config)
         self.model_config, self.tokenizer = loaded.config, loaded.tokenizer
         self._cache = KVCache(loaded.config, config)
-        runner = Runner(loaded.model, Sampler(), self._cache, self.faults)
+        runner = Runner(loaded.model, Sampler(), self._cache, self.faults, Meter(cpu_counters))
         self._stepper = Stepper(
             config,
             runner,

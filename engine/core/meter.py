@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 from engine.core.sequence import Sequence
 from probes.kernel.thread import Counts, Group, Spent, ThreadCounters
+from probes.pmu.group import ThreadGroup
 
 
 class Mark(NamedTuple):
-    """Where a piece of work began. Nanoseconds; cpu_ns of a clock of its own, since getrusage counts CPU time of a
-    running thread in ticks."""
+    """Where a piece of work began; began_ns: of a clock that never goes back."""
 
     counts: Counts
-    cpu_ns: int
     began_ns: int
 
 
@@ -52,18 +51,25 @@ class Meter:
     def _since(self, mark: Mark) -> list[tuple[str, float]]:
         now = self._now()
         spent = self._counters.delta(mark.counts, now.counts)
-        return list(_named(spent, now.cpu_ns - mark.cpu_ns, now.began_ns - mark.began_ns))
+        return list(_named(spent, now.began_ns - mark.began_ns))
 
     def _now(self) -> Mark:
-        return Mark(self._counters.read(), time.thread_time_ns(), time.monotonic_ns())
+        return Mark(self._counters.read(), time.monotonic_ns())
 
 
-def _named(spent: Spent, cpu_ns: int, wall_ns: int) -> Iterable[tuple[str, float]]:
+def cpu_counters() -> Group | None:
+    """Caches and TLB as the calling thread uses them; None where this CPU does not count them for us."""
+    group = ThreadGroup()
+    return group if group.metrics else None
+
+
+def _named(spent: Spent, wall_ns: int) -> Iterable[tuple[str, float]]:
     """As cachemodel.observed.SPAN_COUNTERS names them."""
     yield "hitmap.thread.page_faults.minor", spent.minor_faults
     yield "hitmap.thread.page_faults.major", spent.major_faults
     yield "hitmap.thread.context_switches.voluntary", spent.voluntary_switches
     yield "hitmap.thread.context_switches.involuntary", spent.involuntary_switches
+    cpu_ns = spent.cpu_ns
     yield "hitmap.thread.cpu_us", cpu_ns / 1000
     yield (
         "hitmap.thread.off_cpu_us",

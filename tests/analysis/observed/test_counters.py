@@ -101,7 +101,7 @@ def test_gauges_are_those_of_the_gpus_that_the_process_uses(db: Database) -> Non
         named = {"hw.id": gpu, "hw.name": "H200", "hitmap.source": "gpm"}
         put_gauge(db.client, [(100, 0.5), (300, 0.7), (5000, 1.0)], "hitmap.gpu.dram.utilization", named)
         if uses:
-            put_gauge(db.client, [(100, 2e9)], "hw.gpu.memory.usage", {**named, "process.pid": str(PID)})
+            put_gauge(db.client, [(100, 2e9)], "hw.gpu.memory.usage", named, **{"process.pid": str(PID)})
     put_gauge(db.client, [(100, 0.9)], "hitmap.gpu.dram.utilization", {"hw.id": "GPU-1"}, host="node-2")
     (one,) = of(db, 0, 500, "hitmap.gpu.dram.utilization")
     assert (one.of, one.value, one.low, one.high, one.points) == (

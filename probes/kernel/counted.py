@@ -1,0 +1,154 @@
+"""What the program in the kernel counted, as totals of processes and threads that never go back.
+
+An entry is one thread's. When a thread ended its last counts go into the total of its process, and the entry is let go.
+
+Whose is a TLB flush? It counts for whoever runs on the CPU when it happens. remote_ipi_send: who asks other CPUs to
+flush, as by munmap: the storm's cause. remote_shootdown: who was interrupted, most often a thread of the same process,
+but on a CPU that still held its memory another's, or nobody's (idle: not counted). One shootdown of three other CPUs is
+one sent and up to three received, so that the two are not to be added up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterable, Sequence
+from operator import add, sub
+
+from cachemodel import observed
+from probes.kernel import processes
+from probes.kernel.ebpf import Counts, Program, decoded
+from probes.reading import Reading
+
+SWEEP_S = 1.0
+"""How often ended threads are looked for: it lists every counted process's threads."""
+_MODES = (("page_fault_user", "user", 0), ("page_fault_kernel", "kernel", 3))
+_ACCESSES = ("read", "write", "ifetch")
+_FLUSHES, _WAITS, _WAITED, _OFF, _WIDTH = 6, 12, 13, 14, 15
+_NOTHING = (0,) * _WIDTH
+
+
+class _Entry:
+    """One thread's, as it lies in the map and as counts; told: its readings, kept since most of many threads wait."""
+
+    __slots__ = ("counts", "raw", "told")
+
+    def __init__(self, raw: bytes, counts: tuple[int, ...]) -> None:
+        self.raw, self.counts = raw, counts
+        self.told: list[Reading] | None = None
+
+
+class Counted:
+    """Reads one Program. Raises OSError where the kernel refuses."""
+
+    def __init__(self, program: Program, *, threads: bool, futex: bool, off_cpu: bool) -> None:
+        self._program, self._by_thread = program, threads
+        self._columns = _columns(program.attached, futex, off_cpu)
+        self._entries: dict[int, dict[int, _Entry]] = {}
+        self._totals: dict[int, tuple[int, ...]] = {}
+        self.cgroups: dict[int, int] = {}
+        self._swept = time.monotonic()
+
+    def watch(self, pids: Iterable[int]) -> None:
+        """Counts these, too; they are told from now on, with 0 while nothing happened."""
+        pids = list(pids)
+        self._program.watch(pids)
+        for pid in pids:
+            self._totals.setdefault(pid, _NOTHING)
+
+    def drop(self, pid: int) -> list[Reading]:
+        """Counts and tells a process no longer; returns the readings of the last update. What was counted since is
+        taken by nobody: where its number is used again, it may be another's."""
+        last = self.readings(pid)
+        self._program.unwatch([pid])
+        for other, tid, _ in list(self._program.read()):
+            if other == pid:
+                self._program.forget(pid, tid)
+        self._entries.pop(pid, None)
+        self._totals.pop(pid, None)
+        self.cgroups.pop(pid, None)
+        return last
+
+    def update(self, told: Container[int]) -> None:
+        """Takes everything in, and now and then lets go of what ended. told: processes whose totals are needed."""
+        for pid, tid, raw in self._program.read():
+            self._take(pid, tid, raw)
+        if time.monotonic() - self._swept >= SWEEP_S:
+            self.sweep(told)
+
+    def sweep(self, told: Container[int]) -> None:
+        """Lets go of the entries of ended threads, after their last counts were taken in."""
+        for pid, entries in list(self._entries.items()):
+            for tid in entries.keys() - set(processes.threads(pid)):
+                if last := self._program.forget(pid, tid):
+                    self._take(pid, tid, last)
+                del entries[tid]
+            if not entries:
+                del self._entries[pid]
+                if pid not in told:
+                    del self._totals[pid], self.cgroups[pid]
+        self._swept = time.monotonic()
+
+    def readings(self, pid: int) -> list[Reading]:
+        """Of a process, and of its threads that run and had any event."""
+        total = self._totals.get(pid)
+        if total is None:
+            return []
+        found = [self._reading(column, total, pid, None) for column in self._columns]
+        if self._by_thread:
+            for tid, entry in self._entries.get(pid, {}).items():
+                if entry.told is None:
+                    seen = [one for one in self._columns if entry.counts[one[0]]]
+                    entry.told = [self._reading(one, entry.counts, pid, tid) for one in seen]
+                found += entry.told
+        return found
+
+    def _take(self, pid: int, tid: int, raw: bytes) -> None:
+        entries = self._entries.setdefault(pid, {})
+        before = entries.get(tid)
+        if before and before.raw == raw:
+            return
+        counts = decoded(raw)
+        now = _flat(counts)
+        grown = tuple(map(sub, now, before.counts)) if before else now
+        if min(grown) < 0:  # an entry made anew since: its thread ended, and another has its number
+            grown = now
+        entries[tid] = _Entry(raw, now)
+        self._totals[pid] = tuple(map(add, self._totals.get(pid, _NOTHING), grown))
+        self.cgroups[pid] = counts.cgroup
+
+    @staticmethod
+    def _reading(column: _Column, counts: Sequence[int], pid: int, tid: int | None) -> Reading:
+        at, metric, scale, attributes = column
+        return Reading(metric, counts[at] * scale, "ebpf", pid, tid, attributes)
+
+
+_Column = tuple[int, str, float, tuple[tuple[str, str], ...]]
+
+
+def _flat(counts: Counts) -> tuple[int, ...]:
+    return (*counts.faults, *counts.flushes, counts.futex_waits, counts.futex_ns, counts.off_cpu_ns)
+
+
+def _columns(attached: Iterable[str], futex: bool, off_cpu: bool) -> list[_Column]:
+    """(place, metric, unit in SI, attributes) of what is attached: what is not is no reading."""
+    columns: list[_Column] = []
+    for tracepoint, mode, start in _MODES:
+        if tracepoint in attached:
+            columns += [
+                (start + at, "hitmap.page_faults", 1, _fault(mode, access))
+                for at, access in enumerate(_ACCESSES)
+            ]
+    if "tlb_flush" in attached:
+        columns += [
+            (_FLUSHES + at, "hitmap.tlb_flushes", 1, (("hitmap.tlb_flush.reason", reason),))
+            for at, reason in enumerate(observed.TLB_REASONS)
+        ]
+    if futex and "syscalls:sys_exit_futex" in attached:
+        columns += [(_WAITS, "hitmap.futex_waits", 1, ()), (_WAITED, "hitmap.futex_wait_time", 1e-9, ())]
+    if off_cpu and "sched_switch" in attached:
+        columns.append((_OFF, "hitmap.off_cpu_time", 1e-9, ()))
+    return columns
+
+
+def _fault(mode: str, access: str) -> tuple[tuple[str, str], ...]:
+    return (("hitmap.fault.mode", mode), ("hitmap.fault.access", access))
