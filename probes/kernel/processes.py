@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,15 +63,37 @@ def executable(pid: int, proc: Path = PROC) -> str | None:
 
 def descendants(pid: int, proc: Path = PROC) -> list[Process]:
     """Its children, theirs and so on, nearest first: vLLM's EngineCore and workers are such. Without itself."""
-    children: dict[int, list[Process]] = defaultdict(list)
-    for found in processes(proc):
-        children[found.parent].append(found)
-    family, seen = list(children[pid]), {pid}
+    children = _told_children(pid, proc)
+    if children is None:
+        by_parent: dict[int, list[Process]] = defaultdict(list)
+        for found in processes(proc):
+            by_parent[found.parent].append(found)
+        children = by_parent.__getitem__
+    family, seen = list(children(pid)), {pid}
     for member in family:  # grows as it is walked
         if member.pid not in seen:  # a pid used again while we read could close a ring
             seen.add(member.pid)
-            family += children[member.pid]
+            family += children(member.pid)
     return family
+
+
+def _told_children(pid: int, proc: Path) -> Callable[[int], list[Process]] | None:
+    """Asks each thread's file of children (CONFIG_PROC_CHILDREN), which spares a look at all processes of the host;
+    None where this kernel has none."""
+    if not (proc / str(pid) / "task" / str(pid) / "children").exists():
+        return None
+
+    def children(parent: int) -> list[Process]:
+        found = []
+        for tid in threads(parent, proc):
+            try:
+                told = (proc / str(parent) / "task" / str(tid) / "children").read_bytes().split()
+            except OSError:
+                continue
+            found += [child for child in (process(int(name), proc) for name in told) if child]
+        return found
+
+    return children
 
 
 def on_port(port: int, proc: Path = PROC) -> list[Process]:
