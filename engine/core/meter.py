@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from typing import NamedTuple
 
 from engine.core.sequence import Sequence
-from probes.kernel.thread import Counts, Group, Spent, ThreadCounters
+from probes.kernel.thread import Counts, Group, ThreadCounters, named
 from probes.pmu.group import ThreadGroup
 
 
@@ -51,7 +51,7 @@ class Meter:
     def _since(self, mark: Mark) -> list[tuple[str, float]]:
         now = self._now()
         spent = self._counters.delta(mark.counts, now.counts)
-        return list(_named(spent, now.began_ns - mark.began_ns))
+        return list(named(spent, now.began_ns - mark.began_ns))
 
     def _now(self) -> Mark:
         return Mark(self._counters.read(), time.monotonic_ns())
@@ -61,20 +61,3 @@ def cpu_counters() -> Group | None:
     """Caches and TLB as the calling thread uses them; None where this CPU does not count them for us."""
     group = ThreadGroup()
     return group if group.metrics else None
-
-
-def _named(spent: Spent, wall_ns: int) -> Iterable[tuple[str, float]]:
-    """As cachemodel.observed.SPAN_COUNTERS names them."""
-    yield "hitmap.thread.page_faults.minor", spent.minor_faults
-    yield "hitmap.thread.page_faults.major", spent.major_faults
-    yield "hitmap.thread.context_switches.voluntary", spent.voluntary_switches
-    yield "hitmap.thread.context_switches.involuntary", spent.involuntary_switches
-    cpu_ns = spent.cpu_ns
-    yield "hitmap.thread.cpu_us", cpu_ns / 1000
-    yield (
-        "hitmap.thread.off_cpu_us",
-        max(0, wall_ns - cpu_ns) / 1000,
-    )  # of two clocks: may be a little below nothing
-    for metric, amount in spent.pmu.items():
-        if amount is not None:
-            yield metric, amount

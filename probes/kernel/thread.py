@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 Raw = tuple[tuple[int, ...], ...]
@@ -85,3 +85,17 @@ class ThreadCounters:
             after.cpu_ns - before.cpu_ns,
             pmu,
         )
+
+
+def named(spent: Spent, wall_ns: int) -> Iterator[tuple[str, float]]:
+    """As attributes of a span that took so long: the names of cachemodel.observed.SPAN_COUNTERS."""
+    yield "hitmap.thread.page_faults.minor", spent.minor_faults
+    yield "hitmap.thread.page_faults.major", spent.major_faults
+    yield "hitmap.thread.context_switches.voluntary", spent.voluntary_switches
+    yield "hitmap.thread.context_switches.involuntary", spent.involuntary_switches
+    yield "hitmap.thread.cpu_us", spent.cpu_ns / 1000
+    # of two clocks: may be a little below nothing
+    yield "hitmap.thread.off_cpu_us", max(0, wall_ns - spent.cpu_ns) / 1000
+    for metric, amount in spent.pmu.items():
+        if amount is not None:
+            yield metric, amount
