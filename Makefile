@@ -35,7 +35,7 @@ $(VENV)/.engine: $(VENV)/.server
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.engine
-	$(PIP_INSTALL) -e '.[server,engine,dashboard,gpu,dev]'
+	$(PIP_INSTALL) -e '.[server,engine,dashboard,cupti,dev]'
 	@touch $@
 
 demo: $(VENV)/.engine

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from probes.gpu.counters import Burst, Kernel, Sample
-from probes.gpu.nvml import INSTALL, NO_PERMISSION, Refused
+from probes.gpu.nvml import INSTALL_CUPTI, NO_PERMISSION, Refused
 
 BUFFER_BYTES = 64 << 20
 """Of the GPU's memory, for raw samples of one burst."""
@@ -40,7 +40,7 @@ class CuptiCollector:
             self._cupti: Any = importlib.import_module("cupti.cupti")
             self._sampling: Any = importlib.import_module("cupti.pm_sampling")
         except ImportError as error:
-            raise Refused(0, f"the Python package cupti-python is not usable: {error}", INSTALL) from error
+            raise Refused(0, f"the Python package cupti-python is not usable: {error}", INSTALL_CUPTI) from error
         self._device, self._context = device, _Context(device)
         self._collector: Any = None
         self._kernels: list[Kernel] = []

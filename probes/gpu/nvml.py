@@ -12,7 +12,7 @@ import importlib.metadata
 import warnings
 from typing import Any
 
-INSTALL = "pip install 'hitmap[gpu]'"
+INSTALL, INSTALL_CUPTI = "pip install 'hitmap[gpu]'", "pip install 'hitmap[cupti]'"
 
 UNINITIALIZED, INVALID_ARGUMENT, NO_PERMISSION, NOT_LOADED, FUNCTION_NOT_FOUND, UNKNOWN = 1, 2, 4, 12, 13, 999
 DRIVER_GONE = frozenset({UNINITIALIZED, 9, NOT_LOADED, 18})

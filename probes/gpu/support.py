@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from probes.gpu.cupti import PERMISSION
-from probes.gpu.nvml import INSTALL, Nvml, Refused, installed
+from probes.gpu.nvml import INSTALL_CUPTI, Nvml, Refused, installed
 from probes.support import State, Support
 
 NVIDIA = "0x10de"
@@ -150,7 +150,7 @@ def _accounting(nvml: Nvml, handle: Any, name: str) -> Support:
 def _cupti() -> Support:
     version = installed("cupti-python")
     if not version:
-        return _row("CUPTI", State.NO, "the Python package cupti-python is not installed", INSTALL)
+        return _row("CUPTI", State.NO, "the Python package cupti-python is not installed", INSTALL_CUPTI)
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -180,6 +180,6 @@ assert all(hasattr(kernel, name) for name in ('kind', 'device_id', 'name', 'star
 print(int(cupti.ActivityKind.CONCURRENT_KERNEL))
 """
     pytest.importorskip(
-        "cupti", reason="pip install 'hitmap[gpu]' (cupti-python has no wheel for this Python)"
+        "cupti", reason="pip install 'hitmap[cupti]' (cupti-python has no wheel for this Python)"
     )
     assert child(program) == "10"

@@ -131,7 +131,7 @@ def test_nvidias_library_knows_every_counter(chip: str, tmp_path: Path) -> None:
         ctypes.CDLL(str(library))
     except OSError as error:
         pytest.skip(
-            f"no libnvperf_host.so for this machine ({error}): pip install 'hitmap[gpu]' on x86-64 or arm64"
+            f"no libnvperf_host.so for this machine ({error}): pip install 'hitmap[cupti]' on x86-64 or arm64"
         )
     source = tmp_path / "known.c"
     source.write_text(KNOWN)
