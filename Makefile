@@ -58,7 +58,7 @@ test: check
 		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update && apt-get install -y $$tool; } \
 		|| echo "$$tool is not installed: its tests are skipped"; done
 	@sh deploy/ebpf.sh || true
-	$(BIN)/pytest -m 'not alone' -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -m 'not alone' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 	$(BIN)/pytest -m alone $$(grep -rl --include='test_*.py' 'mark[.]alone' tests)
 
 bench: $(VENV)/.dev
