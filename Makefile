@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 help:
 	@echo "make demo    install and see which layer a lost prefix cache shows up in (a live LLM server, under three minutes)"
 	@echo "make test    install what the checks need and run all of them"
-	@echo "make bench   ingest, crash, load, engine, attribution and replay figures of this machine (about forty minutes)"
+	@echo "make bench   ingest, crash, load, engine, attribution and replay figures of this machine (about fifty minutes)"
 	@echo "make check   style, types and dependency arrows only"
 	@echo "make format  rewrite the code in the project's style"
 	@echo "make lock    renew constraints.txt from what is installed"
@@ -67,6 +67,10 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.load
 	$(BIN)/python -m benchmarks.soak
 	$(BIN)/hitmap engine bench
+	$(BIN)/python -m benchmarks.probes_grpc
+	$(BIN)/python -m benchmarks.probes_kernel
+	$(BIN)/python -m benchmarks.probes_host
+	$(BIN)/python -m benchmarks.alerts
 	$(BIN)/python -m benchmarks.attribution speed
 	$(BIN)/python -m benchmarks.twin --rounds 1
 	$(BIN)/python -m benchmarks.nulls --runs 60

@@ -62,8 +62,10 @@ def stage_spans(dialect: SpanDialect) -> str:
     WITH
         (seconds -> if(seconds BETWEEN 0 AND 1e6, toInt64(round(seconds * 1e6)), NULL)) AS micros,
         (count -> if(count BETWEEN 0 AND 4294967295, toUInt32(count), NULL)) AS tokens,
-        (told -> mapApply((name, count) -> (name, toFloat64OrZero(count)), mapFilter((name, _) ->
-            startsWith(name, 'hitmap.thread.') OR startsWith(name, 'hitmap.pmu.'), told))) AS counted,
+        -- what is no count (text, NaN, 1e400, -1) is not known, and not 0
+        (told -> mapFilter((_, count) -> count >= 0 AND isFinite(count),
+            mapApply((name, count) -> (name, ifNull(toFloat64OrNull(count), -1)), mapFilter((name, _) ->
+                startsWith(name, 'hitmap.thread.') OR startsWith(name, 'hitmap.pmu.'), told)))) AS counted,
         {{instances:Array(String)}} AS instances,
         {{services:Array(String)}} AS services,
         ResourceAttributes['service.instance.id'] AS instance,

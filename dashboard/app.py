@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from dashboard.filter_bar import NO_PAGE
-from dashboard.views import attribution, heatmap, misses
+from dashboard.views import attribution, heatmap, hosts, misses, request
 
 ICON = Path(__file__).with_name("icon.svg")
 st.set_page_config(page_title="hitmap", page_icon=str(ICON), layout="wide")
@@ -24,9 +24,11 @@ def _advisor() -> None:
 # A page has an address of its own from the start, so that links stay right when another page becomes the first.
 PAGES = [
     st.Page(misses.page, title="Misses", icon=":material/layers:", url_path="misses"),
+    st.Page(request.page, title="Request", icon=":material/view_timeline:", url_path="request"),
     st.Page(heatmap.page, title="Heatmap", icon=":material/grid_on:", url_path="heatmap"),
     st.Page(_advisor, title="Advisor", icon=":material/edit_note:", url_path="advisor"),
     st.Page(attribution.page, title="Attribution", icon=":material/waterfall_chart:", url_path="attribution"),
+    st.Page(hosts.page, title="Hosts", icon=":material/memory:", url_path="hosts"),
 ]
 
 

@@ -52,12 +52,19 @@ def chosen(choices: Choices, labels: list[str], own: Own = _NOTHING) -> Filters:
         if choices.requests:  # else nothing can be told from what there is
             state[STATE], missing = known(asked, choices.servers, choices.models, labels, now)
             problems += missing
-        for name in [name for name in state if str(name).startswith(WIDGET)]:
-            del state[name]
+        _forget_widgets()
         for problem in problems:
             st.warning(plain(problem), icon=":material/link_off:")
+    elif not address:
+        _forget_widgets()
     filters: Filters = state[STATE]
     return filters
+
+
+def _forget_widgets() -> None:
+    """Those of a page that was left have the names of this page's and not their values."""
+    for name in [name for name in st.session_state if str(name).startswith(WIDGET)]:
+        del st.session_state[name]
 
 
 def _take_own(address: Mapping[str, Sequence[str]], own: Own) -> list[str]:

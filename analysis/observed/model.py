@@ -43,6 +43,11 @@ class Process:
     executable: str
     by: str
 
+    @property
+    def name(self) -> str:
+        """Without its host."""
+        return f"{self.executable or 'process'} ({self.pid})"
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -52,7 +57,9 @@ class Observed:
     `the request` or `python3 (4711)`. value: of a counter the sum over the request's time, of a gauge the mean of its
     points. share: the request's part of the work that went on meanwhile, 1 where it was counted for it alone; None for
     gauges.
-    low, high: of the points of a gauge. source: which rung counted. points: what it rests on.
+    low, high: of the points of a gauge. source: which rung counted. points: what it rests on. covered: of a counter of
+    a process or GPU, the part of the request's time in which its source was there to count; nothing is made up for the
+    rest. own: the threads that worked for the request counted it, for it alone.
     """
 
     layer: ObservationLayer
@@ -68,6 +75,8 @@ class Observed:
     low: float | None = None
     high: float | None = None
     series: Sequence[Point] = ()
+    covered: float | None = None
+    own: bool = False
 
     @property
     def estimate(self) -> float | None:
@@ -104,3 +113,5 @@ class Trace:
     missing: Sequence[Missing]
     together: float | None
     notes: Sequence[str] = ()
+    finish_reason: str = ""
+    preemptions: int | None = None

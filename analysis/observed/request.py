@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from clickhouse_connect.driver.client import Client
@@ -10,9 +11,10 @@ from clickhouse_connect.driver.client import Client
 from analysis.misses.bins import iso
 from analysis.misses.columns import at, together
 from analysis.misses.find import Found, find
+from analysis.numbers import digits
 from analysis.observed.counters import counted
 from analysis.observed.model import Missing, Observed, Process, Trace
-from analysis.observed.processes import processes
+from analysis.observed.processes import ports_of, processes
 from analysis.observed.spans import Traced, spans
 from cachemodel.layers import SERVING_LAYERS, ObservationLayer, Tier
 from cachemodel.observed import SPAN_COUNTERS
@@ -20,6 +22,7 @@ from cachemodel.observed import SPAN_COUNTERS
 _TOKENS = ("prompt", "cached", *Tier, "completion", "recomputed")
 _THREAD = "the request"
 _OWN = "its spans"
+_MOST_PIDS = 3
 _BESIDE = (
     (ObservationLayer.RUNTIME, "CPU caches were not counted", "--pmu"),
     (ObservationLayer.KERNEL, "page faults and TLB flushes were not counted", "--kernel"),
@@ -37,13 +40,14 @@ def trace(client: Client, request_id: str, server: str = "") -> Trace:
     found = find(client, request_id, server)
     row = _row(client, found)
     begin, end = found.time, found.time + int(row["e2e_us"] or 0)
-    traced = spans(client, row["span_id"], found.time)
-    mine = processes(client, found.server, begin, end, traced.homes or None)
-    of_processes, in_flight = together(
-        lambda: counted(client, found.server, mine, begin, end),
+    traced, (in_flight, endless), port = together(
+        lambda: spans(client, row["span_id"], begin, end),
         lambda: _in_flight(client, found.server, begin, end),
+        lambda: ports_of(client, [found.server]).get(found.server, ""),
     )
-    observed = [*_own(row["observed"]), *of_processes]
+    mine = processes(client, found.server, begin, end, traced.homes or None)
+    meanwhile = counted(client, found.server, mine, begin, end)
+    observed = [*_own(row["observed"]), *meanwhile.observed]
     return Trace(
         request_id=found.request_id,
         server=found.server,
@@ -57,16 +61,27 @@ def trace(client: Client, request_id: str, server: str = "") -> Trace:
         spans=traced.spans,
         processes=mine,
         observed=observed,
-        missing=list(_missing(observed, mine, traced)),
+        missing=list(_missing(observed, mine, traced, port)),
         together=in_flight,
-        notes=list(_notes(row, traced)),
+        notes=[*_notes(row, traced), *_shares(meanwhile.observed, endless), *meanwhile.notes],
+        finish_reason=row["finish_reason"],
+        preemptions=row["preemptions"],
     )  # fmt: skip
 
 
 def _row(client: Client, found: Found) -> dict[str, Any]:
     """Its row of `requests`."""
     columns = [
-        *("span_id", "e2e_us", "ttft_us", "labels", "observed"),
+        *(
+            "span_id",
+            "e2e_us",
+            "ttft_us",
+            "client_e2e_us",
+            "finish_reason",
+            "preemptions",
+            "labels",
+            "observed",
+        ),
         *(f"{name}_tokens" for name in _TOKENS),
         *(layer.column for layer in SERVING_LAYERS),
     ]
@@ -93,55 +108,67 @@ def _own(told: Mapping[str, float]) -> list[Observed]:
             1.0,
             _OWN,
             1,
+            own=True,
         )
         for counter in SPAN_COUNTERS
-        if counter.name in told
+        if counter.name in told and isfinite(told[counter.name]) and told[counter.name] >= 0
     ]
 
 
-def _in_flight(client: Client, server: str, begin: int, end: int) -> float | None:
-    """Requests of the server that were in flight meanwhile, on average over the time; None for one without length."""
+def _in_flight(client: Client, server: str, begin: int, end: int) -> tuple[float | None, int]:
+    """Requests of the server that were in flight meanwhile, on average over the time, None for one without length; and
+    how many more came then, of which nothing tells how long they were."""
     if end <= begin:
-        return None
+        return None, 0
     rows = client.query(
         f"""
-        SELECT sum(greatest(0, least(toUnixTimestamp64Micro(time) + e2e_us, {{end:Int64}})
-                   - greatest(toUnixTimestamp64Micro(time), {{begin:Int64}}))) / ({{end:Int64}} - {{begin:Int64}})
+        SELECT
+            sumIf(greatest(0, least(toUnixTimestamp64Micro(time) + e2e_us, {{end:Int64}})
+                  - greatest(toUnixTimestamp64Micro(time), {{begin:Int64}})), e2e_us > 0)
+                / ({{end:Int64}} - {{begin:Int64}}),
+            countIf(e2e_us IS NULL AND time >= {at("begin")})
         FROM requests
-        WHERE server = {{server:String}} AND e2e_us > 0 AND time < {at("end")}
-            AND time >= {at("begin")} - INTERVAL 1 HOUR
+        WHERE server = {{server:String}} AND time < {at("end")} AND time >= {at("begin")} - INTERVAL 1 HOUR
         """,
         parameters={"server": server, "begin": begin, "end": end},
     ).result_rows
-    return float(rows[0][0])
+    return float(rows[0][0]), int(rows[0][1])
 
 
-def _missing(observed: Sequence[Observed], mine: Sequence[Process], traced: Traced) -> list[Missing]:
-    """Layers that nothing tells of."""
+def _missing(
+    observed: Sequence[Observed], mine: Sequence[Process], traced: Traced, port: str
+) -> Iterator[Missing]:
+    """Layers that nothing tells of. port: of its server, empty where it is not known."""
     seen = {one.layer for one in observed}
-    found = []
     if not traced.spans:
-        found.append(
-            Missing(
-                ObservationLayer.APPLICATION,
-                "no span of it came, only a log tells of it",
-                "have the server send its spans: hitmap attach says which flag",
-            )
+        yield Missing(
+            ObservationLayer.APPLICATION,
+            "no span of it came, only a log tells of it",
+            "have the server send its spans: hitmap attach says which flag",
         )
     for layer, what, option in _BESIDE:
         if layer not in seen:
-            why = what if mine else f"no probe watches its process: {what}"
-            do = f"there, run sudo hitmap probe --port PORT {option} (hitmap doctor says what that host can tell)"
-            found.append(Missing(layer, why, do))
-    return found
+            why = what if mine else "no probe watched its server's processes then"
+            pids = " ".join(f"--pid {process.pid}" for process in mine[:_MOST_PIDS])
+            whom = f"--port {port}" if port else pids or "--port PORT"
+            command = f"sudo hitmap probe {whom}" + (f" {option}" if mine else "")
+            yield Missing(
+                layer, why, f"beside the server, run {command} (hitmap doctor says what that host can tell)"
+            )
 
 
-def _notes(row: Mapping[str, Any], traced: Traced) -> list[str]:
-    notes = []
-    if traced.cut:
-        notes.append(f"its trace has more than {len(traced.spans):,} spans: the first are shown")
+def _notes(row: Mapping[str, Any], traced: Traced) -> Iterator[str]:
+    if traced.of > len(traced.spans):
+        yield f"its trace has {traced.of:,} spans: the {len(traced.spans):,} nearest to it in time are here"
     if row["e2e_us"] is None:
-        notes.append(
-            "nothing tells how long it took: what its server's processes counted meanwhile is not known"
-        )
-    return notes
+        yield "nothing tells how long its server took: what the processes counted meanwhile is not known"
+    elif row["e2e_us"] == 0:
+        yield "it took no time that its server could tell: nothing was counted meanwhile"
+    if row["client_e2e_us"] is not None:
+        yield f"its client waited {digits(row['client_e2e_us'] / 1000)} ms for all of it"
+    yield from traced.skews
+
+
+def _shares(observed: Sequence[Observed], endless: int) -> Iterator[str]:
+    if endless and any(one.share is not None and not one.own for one in observed):
+        yield f"{endless:,} more came meanwhile of which nothing tells how long they took: its shares may be too high"

@@ -14,12 +14,14 @@ from analysis.misses.text import legend
 from analysis.numbers import digits
 from analysis.observed import words
 from analysis.observed.model import Observed, Span, Trace
+from analysis.observed.spans import shown
 from analysis.report.paper import escaped, markdown_table, shown_text, terminal_table
 from analysis.report.tables import Column, TextTable
-from cachemodel.layers import ObservationLayer
 
 _BAR = 32
 _MOST_ROWS = 60
+_DEEPEST = 8  # steps of indentation
+_NONE = "Counted, and none"
 _FULL, _LEFT = "\N{FULL BLOCK}", "\N{LEFT ONE EIGHTH BLOCK}"
 
 
@@ -38,7 +40,8 @@ def to_terminal(trace: Trace, explanation: Explanation | None, console: Console)
     for table, bars in ((_waterfall(trace), _bars(trace)), (_layers(trace), None)):
         if table.rows:
             console.print(Text(), terminal_table(table, detail=console.width >= 120, last=bars), sep="\n")
-    for heading, lines in (("Not known", _missing(trace)), ("Note", trace.notes)):
+    none = words.told(trace)[1]
+    for heading, lines in ((_NONE, none), ("Not known", words.missing(trace)), ("Note", trace.notes)):
         if lines:
             console.print(Text(f"\n{heading}", style="bold"))
         for line in lines:
@@ -52,45 +55,56 @@ def to_markdown(trace: Trace) -> str:
     for table in (_waterfall(trace), _layers(trace)):
         if table.rows:
             lines += ["", f"## {escaped(table.title)}", "", *markdown_table(table)]
-    if rest := [*_missing(trace), *trace.notes]:
-        lines += ["", "## Not known", "", *(f"* {escaped(line)}" for line in rest)]
+    for heading, told in (
+        (_NONE, words.told(trace)[1]),
+        ("Not known", [*words.missing(trace), *trace.notes]),
+    ):
+        if told:
+            lines += ["", f"## {heading}", "", *(f"* {escaped(line)}" for line in told)]
     return "\n".join(lines) + "\n"
 
 
 def _shown(trace: Trace) -> Sequence[Span]:
-    return trace.spans[:_MOST_ROWS]
+    return shown(trace.spans, _MOST_ROWS)
 
 
 def _waterfall(trace: Trace) -> TextTable:
-    rest = len(trace.spans) - len(_shown(trace))
+    """Its own first span is strong, where others are above it or beside it."""
+    spans = _shown(trace)
+    several = len({span.service for span in spans}) > 1
+    spent = any(words.spent(span) for span in spans)
     columns = [
         Column("span", number=False),
         Column("from, ms"),
         Column("ms"),
-        Column("counted meanwhile", number=False),
-        Column("service", number=False, detail=True),
+        *([Column("counted meanwhile", number=False)] if spent else []),
+        Column("service", number=False, detail=not several),
     ]
     rows = [
         [
-            "  " * span.depth + span.name,
+            "  " * min(span.depth, _DEEPEST)
+            + (f"{span.name} (failed)" if span.status == "Error" else span.name),
             digits(span.start_us / 1000),
             digits(span.duration_us / 1000),
-            words.spent(span),
+            *([words.spent(span)] if spent else []),
             span.service,
         ]
-        for span in _shown(trace)
+        for span in spans
     ]
-    title = "Its spans" if rest <= 0 else f"Its spans, the first {len(rows)} of {len(trace.spans)}"
-    return TextTable(title, columns, rows, [span.own and span.depth == 0 for span in _shown(trace)])
+    rest = len(trace.spans) - len(spans)
+    title = "Its spans" if rest <= 0 else f"Its spans, {len(rows)} of {len(trace.spans):,}"
+    first = next((span.span_id for span in spans if span.own), "")
+    return TextTable(title, columns, rows, [span.span_id == first and len(spans) > 1 for span in spans])
 
 
 def _bars(trace: Trace) -> list[Text]:
     """When each span ran, in the colour of its serving layer."""
-    begin = min((span.start_us for span in trace.spans), default=0.0)
-    end = max((span.start_us + span.duration_us for span in trace.spans), default=0.0)
+    spans = _shown(trace)
+    begin = min((span.start_us for span in spans), default=0.0)
+    end = max((span.start_us + span.duration_us for span in spans), default=0.0)
     scale = _BAR / (end - begin) if end > begin else 0.0
     bars = []
-    for span in _shown(trace):
+    for span in spans:
         first = min(_BAR - 1, int((span.start_us - begin) * scale))
         cells = round(span.duration_us * scale)
         bar = _FULL * min(cells, _BAR - first) or _LEFT
@@ -109,10 +123,8 @@ def _layers(trace: Trace) -> TextTable:
         Column("of", number=False),
         Column("counted by", number=False, detail=True),
     ]
-    order = list(ObservationLayer)
-    told = sorted(trace.observed, key=lambda one: order.index(one.layer))
     rows, before = [], None
-    for one in told:
+    for one in words.told(trace)[0]:
         rows.append([one.layer if one.layer != before else "", *_row(one)])
         before = one.layer
     return TextTable("Below its spans", columns, rows, [False] * len(rows))
@@ -128,7 +140,3 @@ def _row(one: Observed) -> list[str]:
         one.of,
         one.source,
     ]
-
-
-def _missing(trace: Trace) -> list[str]:
-    return [f"{gap.layer}: {gap.why}; {gap.do}" for gap in trace.missing]

@@ -6,12 +6,21 @@ from collections.abc import Iterator, Mapping
 
 from analysis.numbers import digits
 from analysis.observed.model import Observed, Span, Trace
-from cachemodel.layers import SERVING_LAYERS
+from cachemodel.layers import SERVING_LAYERS, ObservationLayer
 from cachemodel.observed import BY_NAME
 
+KERNEL = "hitmap.gpu.kernel"
 MAJOR, MINOR = "hitmap.thread.page_faults.major", "hitmap.thread.page_faults.minor"
 OFF_CPU, CPU = "hitmap.thread.off_cpu_us", "hitmap.thread.cpu_us"
 COLOUR_OF = {layer.name: layer.colour for layer in SERVING_LAYERS}
+_ACRONYMS = {
+    "io": "I/O",
+    **{
+        name.lower(): name
+        for name in ("BAR1", "C2C", "CPU", "DRAM", "GPU", "IPI", "L1", "L1d", "L2", "LLC", "MMA")
+    },
+    **{name.lower(): name for name in ("NVLink", "PCIe", "SM", "TLB", "dTLB")},
+}
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -21,7 +30,8 @@ def answer(trace: Trace) -> str:
         return f"{trace.request_id}: nothing tells how long it took."
     layers = sorted(trace.layers, key=lambda item: -item[1])[:3]
     most = ", ".join(f"{name} {digits(us / 1000)}" for name, us in layers if us > 0)
-    return f"It took {digits(trace.e2e_us / 1000)} ms" + (f": {most} ms." if most else ".")
+    first = "" if trace.ttft_us is None else f", {digits(trace.ttft_us / 1000)} of them to the first token"
+    return f"It took {digits(trace.e2e_us / 1000)} ms{first}" + (f": {most} ms." if most else ".")
 
 
 def described(trace: Trace) -> Iterator[str]:
@@ -30,6 +40,9 @@ def described(trace: Trace) -> Iterator[str]:
     yield f"{trace.request_id} on {trace.server}{model}, {trace.time.replace('T', ' ')} UTC"
     if trace.tokens:
         yield "tokens: " + ", ".join(f"{name} {count:,}" for name, count in trace.tokens.items())
+    if trace.finish_reason or trace.preemptions:
+        times = f"preempted {trace.preemptions:,} times" if trace.preemptions else ""
+        yield ", ".join(filter(None, [trace.finish_reason and f"ended by {trace.finish_reason}", times]))
     if trace.labels:
         yield "labels: " + ", ".join(f"{name}={value}" for name, value in trace.labels.items())
     if trace.together is not None:
@@ -40,7 +53,9 @@ def described(trace: Trace) -> Iterator[str]:
             else f"{trace.together:.1f} requests in flight meanwhile, itself included"
         )
     if trace.processes:
-        yield "processes watched: " + ", ".join(f"{p.executable} ({p.pid})" for p in trace.processes)
+        hosts = len({process.host for process in trace.processes}) > 1
+        named = (f"{p.name} on {p.host}" if hosts else p.name for p in trace.processes)
+        yield "processes watched: " + ", ".join(named)
 
 
 def amount(value: float, unit: str) -> str:
@@ -52,21 +67,29 @@ def amount(value: float, unit: str) -> str:
         return f"{value:,.0f} B"
     if unit == "1":
         return f"{100 * value:.1f} %"
-    if unit == "s":
-        return f"{digits(1000 * value)} ms"
-    if unit == "us":
-        return f"{digits(value / 1000)} ms"
+    if unit in ("s", "us"):
+        ms = 1000 * value if unit == "s" else value / 1000
+        return f"{digits(ms)} ms" if ms >= 0.1 or not ms else f"{digits(1000 * ms)} us"
     if unit == "Hz":
         return f"{value / 1e6:,.0f} MHz"
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2g}"
+    if value >= 10 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.2g}" if value >= 0.01 else "< 0.01"
 
 
 def name(metric: str, attributes: Mapping[str, str]) -> str:
     """`page faults, major`: what the metric counts, with what tells it apart."""
-    short = metric.removeprefix("hitmap.").removeprefix("process.").removeprefix("hw.")
+    short = metric.removeprefix("hitmap.").removeprefix("pmu.").removeprefix("process.").removeprefix("hw.")
     words = short.replace("paging.faults", "page_faults").replace("_", " ").replace(".", " ")
-    apart = ", ".join(value.replace("_", " ") for _, value in sorted(attributes.items()))
-    return f"{words}, {apart}" if apart else words
+    apart = (
+        value if key == KERNEL else _spelt(value.replace("_", " "))
+        for key, value in sorted(attributes.items())
+    )
+    return ", ".join([_spelt(words), *apart])
+
+
+def _spelt(words: str) -> str:
+    return " ".join(_ACRONYMS.get(word, word) for word in words.split(" "))
 
 
 def spent(span: Span) -> str:
@@ -89,6 +112,32 @@ def meaning(one: Observed) -> str:
 
 def share(one: Observed) -> str:
     """The request's part of a counter, with how that is known."""
-    if one.share is None:
-        return ""
-    return "all, counted for it" if one.points == 1 and one.share == 1.0 else f"{100 * one.share:.0f} %"
+    if one.own:
+        return "all, counted for it"
+    return "" if one.share is None else f"{100 * one.share:.{0 if one.share >= 0.01 else 2}f} %"
+
+
+def told(trace: Trace) -> tuple[list[Observed], list[str]]:
+    """By layer and metric: what there was some of, and in words what was counted and was none. A gauge that is 0 is a
+    state and no absence."""
+    layers, metrics = list(ObservationLayer), list(BY_NAME)
+
+    def place(one: Observed) -> tuple[int, int, list[tuple[str, str]], bool, str]:
+        attributes = sorted(one.attributes.items())
+        return layers.index(one.layer), metrics.index(one.metric), attributes, not one.own, one.of
+
+    found = sorted(trace.observed, key=place)
+    none: dict[str, list[str]] = {}
+    for one in found:
+        if one.value == 0 and one.share is not None:
+            none.setdefault(one.of, []).append(name(one.metric, one.attributes))
+    rows = [one for one in found if one.value != 0 or one.share is None]
+    return rows, [f"{of}: {'; '.join(names)}" for of, names in none.items()]
+
+
+def missing(trace: Trace) -> list[str]:
+    """What nothing tells, with what would; layers of which the same is to be said stand together."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for gap in trace.missing:
+        together.setdefault((gap.why, gap.do), []).append(gap.layer)
+    return [f"{', '.join(layers)}: {why}; {do}" for (why, do), layers in together.items()]

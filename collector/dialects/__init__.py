@@ -8,8 +8,8 @@
 It may call `micros(seconds)` (to whole microseconds) and `tokens(count)` on Float64 columns; both give NULL for what is
 no believable value; and `counted(a)` for what the threads of an instrumented server spent. It gives `time`, `server`,
 `span_id`, `request_id` (empty where the span has none) and what else of `requests` the dialect tells, by name.
-Expressions over expressions belong into nested SELECTs: the time to plan a statement counts, and ClickHouse plans a copy
-of an alias wherever it is used.
+Expressions over expressions belong into nested SELECTs: the time to plan a statement counts, and ClickHouse plans a
+copy of an alias wherever it is used.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -37,53 +37,57 @@ def command(only: tuple[str, ...], as_json: bool) -> None:
       sudo hitmap doctor --only kernel
       hitmap doctor --json | jq '.[] | select(.state == "no")'
 
-    Exit code 0: all that this hardware and kernel have can be watched. 1: something more could be, and the last column
-    says what it needs.
+    Exit code 0: all that this hardware and kernel have can be watched. 1: something more could be, and its row says
+    what that needs.
     """
     rows = _rows(only or _SENSORS)
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
     else:
         _show(rows, Console(highlight=False))
-    sys.exit(any(row.needs for row in rows))
+    sys.exit(int(any(row.needs for row in rows)))
 
 
 def _rows(sensors: Sequence[str]) -> list[Support]:
-    """Imported only when looked at: each sensor has needs of its own."""
+    """Imported only when looked at: each sensor has needs of its own, and one that cannot be imported is a row, too."""
+    from probes.support import State, Support
+
     rows: list[Support] = []
-    if "grpc" in sensors:
-        from probes.grpc.support import support as grpc
-
-        rows += grpc()
-    if "kernel" in sensors:
-        from probes.kernel.support import support as kernel
-
-        rows += kernel()
-    if "pmu" in sensors:
-        from probes.pmu.support import support as pmu
-
-        rows += pmu()
-    if "gpu" in sensors:
-        from probes.gpu.support import support as gpu
-
-        rows += gpu()
+    for sensor in sensors:
+        try:
+            rows += importlib.import_module(f"probes.{sensor}.support").support()
+        except ImportError as error:
+            why = f"it cannot be imported: {error}"
+            rows.append(Support(sensor, "sensor", State.NO, why, "pip install --upgrade hitmap"))
     return rows
 
 
 def _show(rows: Sequence[Support], console: Console) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "what", "", "how, or why not", "needs"):
-        table.add_column(heading, overflow="fold")
+    """What is alike of one sensor stands together: without a GPU there is one reason for all that needs one."""
+    table = Table.grid(padding=(0, 2), pad_edge=False)
+    table.add_column(min_width=max(len(sign) for sign, _ in _SIGNS.values()), no_wrap=True)
+    table.add_column(overflow="fold")
     before = ""
-    for row in rows:
-        sign, style = _SIGNS[row.state]
-        first = row.sensor if row.sensor != before else ""
-        table.add_row(first, row.name, Text(sign, style), Text(row.how), Text(row.needs))
-        before = row.sensor
+    for (sensor, state, how, needs), names in _alike(rows).items():
+        if sensor != before:
+            table.add_row(Text(f"\n{sensor}" if before else sensor, "bold"), "")
+            before = sensor
+        sign, style = _SIGNS[state]
+        told = Text.assemble((", ".join(names), "bold"), f": {how}")
+        if needs:
+            told.append("\nneeds ", "yellow").append(needs)
+        table.add_row(Text(sign, style), told)
     console.print(table)
     counted = {state: sum(row.state == state for row in rows) for state in _SIGNS}
-    told = ", ".join(f"{count} {_SIGNS[state][0]}" for state, count in counted.items() if count)
+    told_all = ", ".join(f"{count} {_SIGNS[state][0]}" for state, count in counted.items() if count)
     rest = sum(bool(row.needs) for row in rows)
-    console.print(
-        f"{told}." + (f" {rest} of these would open with what stands in the last column." if rest else "")
-    )
+    end = f"; {rest} of these would open with what they need" if rest else ""
+    console.print(Text(f"\n{told_all}{end}."))
+
+
+def _alike(rows: Sequence[Support]) -> dict[tuple[str, str, str, str], list[str]]:
+    """Names by sensor, state, how and needs; in the order of the first of each."""
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for row in rows:
+        found.setdefault((row.sensor, row.state, row.how, row.needs), []).append(row.name)
+    return found

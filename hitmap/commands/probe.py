@@ -9,16 +9,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
-from cachemodel.errors import UsageError
+from cachemodel.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from probes.daemon.loop import Sink
     from probes.daemon.sensors import Wanted
 
-_ENDPOINT = "127.0.0.1:4317"
-_ENVIRONMENT = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _SENSORS = ("kernel", "pmu", "gpu", "cupti")
 _OF_HOST = {"gpu", "cupti"}
 
@@ -55,12 +52,16 @@ _OF_HOST = {"gpu", "cupti"}
 )
 @click.option(
     "--to",
-    "endpoint",
     metavar="HOST:PORT",
-    help=f"The collector: OTLP over gRPC, at port 4318 over HTTP. Default: ${_ENVIRONMENT[1]} or {_ENDPOINT}.",
+    help="The collector: OTLP over gRPC, at port 4318 or with a path over HTTP; https:// for TLS. "
+    "Default: OpenTelemetry's variables (OTEL_EXPORTER_OTLP_ENDPOINT), or 127.0.0.1:4317.",
 )
 @click.option(
-    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent along, as in authorization=..."
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Sent along, as in authorization='Bearer TOKEN'; OTEL_EXPORTER_OTLP_HEADERS keeps it out of ps.",
 )
 @click.option(
     "--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="End after so long."
@@ -72,7 +73,7 @@ def command(
     everything: bool,
     hz: float,
     server: str,
-    endpoint: str | None,
+    to: str | None,
     headers: tuple[str, ...],
     duration: float | None,
     as_json: bool,
@@ -89,7 +90,7 @@ def command(
     The server needs no change and no restart. hitmap trace and the page Request show what was counted while a request
     ran; hitmap doctor says what this host can tell, and what would open the rest.
     """
-    from hitmap.probing import introduced, run
+    from hitmap.probing import grouped, run
     from probes.daemon.loop import Daemon, Watch
     from probes.daemon.sensors import opened
     from probes.daemon.targets import Asked, Targets
@@ -97,14 +98,18 @@ def command(
     chosen = {name for name in _SENSORS if flags[name]}
     _check(bool(pids or ports), everything, chosen)
     targets = Targets(Asked(pids, ports, everything, server), version("hitmap"))
-    targets.refresh()
-    sink, where = _sink(endpoint, headers, as_json)
-    found = list(opened(_wanted(chosen, flags, hz), targets.pids))
+    sink, where = _sink(to, headers, as_json)
+    try:
+        found = list(opened(_wanted(chosen, flags, hz), targets.pids))
+    except OSError as error:  # even Python's own files cannot be opened
+        raise UserError(
+            f"the sensors cannot be opened: {error.strerror} (ulimit -n says how many may be)"
+        ) from None
     watches = [one for one in found if isinstance(one, Watch)]
     gaps = [one for one in found if not isinstance(one, Watch)]
-    console = Console(stderr=True, highlight=False)
-    console.print(introduced(targets.resources(), everything, hz, where), markup=False)
-    run(Daemon(watches, targets, sink), gaps, console, duration)
+    if not watches:
+        raise UserError(f"nothing can be watched: {'; '.join(grouped(gaps))}")
+    run(Daemon(watches, targets, sink), gaps, where, hz, duration)
 
 
 def _check(named: bool, everything: bool, chosen: set[str]) -> None:
@@ -122,16 +127,15 @@ def _wanted(chosen: set[str], flags: Mapping[str, bool], hz: float) -> Wanted:
     return Wanted(**on, threads=flags["threads"], waits=flags["waits"], every_s=1 / hz)
 
 
-def _sink(endpoint: str | None, headers: Sequence[str], as_json: bool) -> tuple[Sink, str]:
-    """Where points go, and that in words. Raises UsageError for a header that is none, UserError for an address."""
-    from probes.daemon.lines import Lines
-    from probes.daemon.otlp import open_channel
+def _sink(to: str | None, headers: Sequence[str], as_json: bool) -> tuple[Sink, str]:
+    """Where points go, and that in words. Raises UserError for an address or a header that is none."""
+    if as_json:
+        from probes.daemon.lines import Lines
+
+        return Lines(sys.stdout), "standard output"
+    from probes.daemon.channel import open_channel
+    from probes.daemon.endpoint import endpoint
     from probes.daemon.sender import Sender
 
-    if as_json:
-        return Lines(sys.stdout), "standard output"
-    told = endpoint or next(filter(None, map(os.environ.get, _ENVIRONMENT)), _ENDPOINT)
-    pairs = dict(header.partition("=")[::2] for header in headers)
-    if not all(pairs) or not all(pairs.values()):
-        raise UsageError("--header is NAME=VALUE")
-    return Sender(open_channel(told, pairs), version("hitmap")), told
+    where = endpoint(to, headers, os.environ)
+    return Sender(open_channel(where), version("hitmap")), where.told

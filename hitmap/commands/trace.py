@@ -39,9 +39,12 @@ def command(
 
     with open_reader(store) as client:
         found = trace(client, request_id, server)
-        explanation: Explanation | None = explain(client, found.request_id, found.server)
 
     def to_terminal(told: Trace, console: Console) -> None:
+        explanation: Explanation | None = None
+        if console.color_system:  # its prompt is drawn in colours only
+            with open_reader(store) as client:
+                explanation = explain(client, told.request_id, told.server)
         text.to_terminal(told, explanation, console)
 
     emit(found, output, as_json, file, to_terminal=to_terminal, to_markdown=text.to_markdown)

@@ -53,7 +53,8 @@ class Deltas:
         self._read_ns = began_ns
 
     def take(self, readings: Iterable[Reading], now_ns: int) -> list[Point]:
-        """All that a sensor knows now, as points; what it knows no more (a process that exited) is forgotten."""
+        """All that a sensor knows now, as points. What it knows no more (a process that exited, a thread) is forgotten;
+        a number of the host, or of a process that is there, that is not told this time, goes on when it is again."""
         if now_ns < self._read_ns:
             self._rebase(now_ns)
         points: list[Point] = []
@@ -71,6 +72,10 @@ class Deltas:
             )
             points += (self._counter if counts else self._gauge)(reading, series, now_ns)
             seen[key] = series
+        pids = {None, *(pid for _, _, pid, _, _ in seen)}
+        for key, series in self._series.items():
+            if key[3] is None and key[2] in pids:
+                seen[key] = series
         self._series, self._read_ns = seen, now_ns
         return points
 

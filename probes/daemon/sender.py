@@ -4,91 +4,114 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from typing import NamedTuple
 
+from probes.daemon.channel import Channel, Refused
 from probes.daemon.deltas import Point
-from probes.daemon.otlp import Attributes, Channel, Refused, export
+from probes.daemon.otlp import Resources, export
 
 MOST_WAITING = 200_000
-"""Points kept while the collector is away; at some hundred a second, minutes."""
+"""Points kept while the collector is away; at some hundred a second, minutes. Some 150 bytes each."""
 _CHUNK = 4000  # points of an export: far below the 4 MB that receivers take
 _AGAIN_S = (1.0, 2.0, 5.0, 10.0)
+_LONGEST_S = 60.0  # that a collector can make us wait
 
-Batch = tuple[list[Point], Mapping[int | None, Attributes]]
+
+class _Batch(NamedTuple):
+    points: int
+    request: bytes
 
 
 class Sender:
-    """sent: points that the collector has. lost: those it has not, by why: `refused`, `dropped` (more waited than is
-    kept). trouble: why it takes none now, empty while it does."""
+    """A sink. sent: points that the collector has. lost: those it has not, by why: `refused` (for good), `dropped`
+    (more waited than is kept), `unsent` (at the end). trouble: what it has against them now, empty for
+    nothing."""
 
-    def __init__(self, channel: Channel, version: str) -> None:
+    over = False
+
+    def __init__(self, channel: Channel, version: str, most_waiting: int = MOST_WAITING) -> None:
         self.sent, self.lost, self.trouble = 0, Counter[str](), ""
-        self._channel, self._version = channel, version
-        self._waiting: deque[Batch] = deque()
-        self._points = 0
+        self._channel, self._version, self._most = channel, version, most_waiting
+        self._waiting: deque[_Batch] = deque()
+        self._kept = 0  # points that wait or are on their way
         self._wake = threading.Condition()
-        self._ending = False
+        self._ending = self._closed = False
         self._thread = threading.Thread(target=self._run, name="hitmap-probe-sender", daemon=True)
         self._thread.start()
 
-    def put(self, points: list[Point], resources: Mapping[int | None, Attributes]) -> None:
+    def put(self, points: list[Point], resources: Resources) -> None:
         """Take points; the oldest go where too many wait."""
+        chunks = (points[start : start + _CHUNK] for start in range(0, len(points), _CHUNK))
+        batches = [
+            _Batch(len(chunk), export(chunk, resources, self._version).SerializeToString())
+            for chunk in chunks
+        ]
         with self._wake:
-            for start in range(0, len(points), _CHUNK):
-                chunk = points[start : start + _CHUNK]
-                self._waiting.append((chunk, resources))
-                self._points += len(chunk)
-            while self._points > MOST_WAITING:
-                dropped, _ = self._waiting.popleft()
-                self._points -= len(dropped)
-                self.lost["dropped"] += len(dropped)
+            self._waiting += batches
+            self._kept += len(points)
+            self._drop_oldest()
             self._wake.notify()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Send what waits, as far as that is possible in time."""
+        """Send what waits, as far as that is possible in time: who answers nothing now is asked once more."""
         with self._wake:
             self._ending = True
             self._wake.notify()
         self._thread.join(timeout_s)
         with self._wake:
-            self.lost["dropped"] += self._points
-            self._waiting.clear()
-            self._points = 0
+            self._closed = True
+            if self._kept:
+                self.lost["unsent"] += self._kept
         self._channel.close()
 
     def _run(self) -> None:
         tries = 0
         while batch := self._next():
+            last = self._ending
             try:
-                self._channel.send(export(*batch, self._version))
+                taken = self._channel.send(batch.request)
             except Refused as answer:
                 self.trouble = str(answer)
                 if not answer.again:
-                    self.lost["refused"] += len(batch[0])
+                    self._done(batch, batch.points)
                     continue
                 self._put_back(batch)
-                if not self._pause(_AGAIN_S[min(tries, len(_AGAIN_S) - 1)]):
+                if last:
                     return
+                pause_s = _AGAIN_S[min(tries, len(_AGAIN_S) - 1)]
+                self._pause(pause_s if answer.wait_s is None else min(answer.wait_s, _LONGEST_S))
                 tries += 1
             else:
-                self.sent, self.trouble, tries = self.sent + len(batch[0]), "", 0
+                self._done(batch, taken.rejected)
+                self.trouble, tries = taken.remark, 0
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> _Batch | None:
         """The oldest; None at the end."""
         with self._wake:
             self._wake.wait_for(lambda: self._waiting or self._ending)
-            if not self._waiting:
-                return None
-            batch = self._waiting.popleft()
-            self._points -= len(batch[0])
-            return batch
+            return self._waiting.popleft() if self._waiting and not self._closed else None
 
-    def _put_back(self, batch: Batch) -> None:
+    def _done(self, batch: _Batch, rejected: int) -> None:
+        with self._wake:
+            if self._closed:  # counted as unsent already
+                return
+            self._kept -= batch.points
+            self.sent += batch.points - rejected
+            if rejected:
+                self.lost["refused"] += rejected
+
+    def _put_back(self, batch: _Batch) -> None:
         with self._wake:
             self._waiting.appendleft(batch)
-            self._points += len(batch[0])
+            self._drop_oldest()
 
-    def _pause(self, seconds: float) -> bool:
-        """Wait before the next try; False where there will be none."""
+    def _drop_oldest(self) -> None:
+        while self._kept > self._most and self._waiting:
+            dropped = self._waiting.popleft()
+            self._kept -= dropped.points
+            self.lost["dropped"] += dropped.points
+
+    def _pause(self, seconds: float) -> None:
+        """Wait before the next try, but at the end no longer."""
         with self._wake:
-            return not self._wake.wait_for(lambda: self._ending, seconds)
+            self._wake.wait_for(lambda: self._ending, seconds)

@@ -44,6 +44,13 @@ def opened(wanted: Wanted, pids: Sequence[int] | None) -> Iterator[Watch | Gap]:
         from probes.pmu.sensor import PmuSensor
 
         yield Watch(PmuSensor(pids, threads=wanted.threads), wanted.every_s)
+    if not (wanted.gpu or wanted.cupti):
+        return
+    from probes.gpu.support import present
+
+    if not present():
+        yield Gap("GPUs", "no NVIDIA GPU in this host")
+        return
     if wanted.gpu:
         from probes.gpu.sensor import GpuSensor
 

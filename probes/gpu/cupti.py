@@ -40,7 +40,9 @@ class CuptiCollector:
             self._cupti: Any = importlib.import_module("cupti.cupti")
             self._sampling: Any = importlib.import_module("cupti.pm_sampling")
         except ImportError as error:
-            raise Refused(0, f"the Python package cupti-python is not usable: {error}", INSTALL_CUPTI) from error
+            raise Refused(
+                0, f"the Python package cupti-python is not usable: {error}", INSTALL_CUPTI
+            ) from error
         self._device, self._context = device, _Context(device)
         self._collector: Any = None
         self._kernels: list[Kernel] = []

@@ -16,7 +16,7 @@ NVIDIA = "0x10de"
 """NVIDIA's vendor id on PCI."""
 _CAP_SYS_ADMIN = 21
 _DRIVER = "the NVIDIA driver: https://www.nvidia.com/drivers, or the distribution's package"
-_NAMES = ("driver", "NVML", "GPM", "MIG", "accounting", "CUPTI", "performance counters")
+_NAMES = ("driver", "NVML", "GPM", "MIG", "CUPTI", "performance counters")
 
 
 def support(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> list[Support]:
@@ -29,9 +29,7 @@ def support(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> list[Suppor
         if nvml is None:
             rows.append(_row("NVML", State.NO, refused.why, refused.needs or _DRIVER))
             without = "NVML does not answer, and would have to be asked"
-            rows += [
-                _row(name, State.NO, without, "what NVML needs") for name in ("GPM", "MIG", "accounting")
-            ]
+            rows += [_row(name, State.NO, without, "what NVML needs") for name in ("GPM", "MIG")]
         else:
             rows += _nvml(nvml)
         return [*rows, _cupti(), _permission(proc)]
@@ -39,6 +37,16 @@ def support(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> list[Suppor
         if nvml is not None:
             with contextlib.suppress(Refused):  # gone meanwhile
                 nvml.call("nvmlShutdown")
+
+
+def present(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> bool:
+    """Whether there is an NVIDIA GPU: NVML begins, or PCI or the driver shows one that NVML does not."""
+    nvml, _ = _initialised()
+    if nvml is None:
+        return _seen(proc, sys)
+    with contextlib.suppress(Refused):
+        nvml.call("nvmlShutdown")
+    return True
 
 
 def _row(name: str, state: State, how: str, needs: str = "") -> Support:
@@ -101,7 +109,6 @@ def _nvml(nvml: Nvml) -> Iterator[Support]:
     for handle, name in zip(handles, names, strict=True):
         yield _gpm(nvml, handle, name)
         yield _mig(nvml, handle, name)
-        yield _accounting(nvml, handle, name)
 
 
 def _gpm(nvml: Nvml, handle: Any, name: str) -> Support:
@@ -131,20 +138,6 @@ def _mig(nvml: Nvml, handle: Any, name: str) -> Support:
     return _row(
         what, State.YES, "on: every instance is read by itself" if on else "off: the GPU is read as a whole"
     )
-
-
-def _accounting(nvml: Nvml, handle: Any, name: str) -> Support:
-    what = f"accounting of {name}"
-    try:
-        on = nvml.call("nvmlDeviceGetAccountingMode", handle)
-    except Refused as refusal:
-        return _row(what, State.NO if refusal.needs else State.NEVER, refusal.why, refusal.needs)
-    if on:
-        return _row(
-            what, State.YES, "on: the driver keeps what processes that ended used; hitmap does not read it"
-        )
-    needs = "nvidia-smi --accounting-mode=1 (as root)"
-    return _row(what, State.NO, "off; memory of processes that run is read without it", needs)
 
 
 def _cupti() -> Support:

@@ -16,7 +16,7 @@ from operator import add, sub
 
 from cachemodel import observed
 from probes.kernel import processes
-from probes.kernel.ebpf import Counts, Program, decoded
+from probes.kernel.ebpf import Program, words
 from probes.reading import Reading
 
 SWEEP_S = 1.0
@@ -104,17 +104,19 @@ class Counted:
 
     def _take(self, pid: int, tid: int, raw: bytes) -> None:
         entries = self._entries.setdefault(pid, {})
-        before = entries.get(tid)
-        if before and before.raw == raw:
+        entry = entries.get(tid)
+        if entry and entry.raw == raw:
             return
-        counts = decoded(raw)
-        now = _flat(counts)
-        grown = tuple(map(sub, now, before.counts)) if before else now
+        flat = words(raw)
+        now = flat[:_WIDTH]
+        if entry is None:
+            entry = entries[tid] = _Entry(raw, _NOTHING)
+        grown = tuple(map(sub, now, entry.counts))
         if min(grown) < 0:  # an entry made anew since: its thread ended, and another has its number
             grown = now
-        entries[tid] = _Entry(raw, now)
+        entry.raw, entry.counts, entry.told = raw, now, None
         self._totals[pid] = tuple(map(add, self._totals.get(pid, _NOTHING), grown))
-        self.cgroups[pid] = counts.cgroup
+        self.cgroups[pid] = flat[_WIDTH]
 
     @staticmethod
     def _reading(column: _Column, counts: Sequence[int], pid: int, tid: int | None) -> Reading:
@@ -123,10 +125,6 @@ class Counted:
 
 
 _Column = tuple[int, str, float, tuple[tuple[str, str], ...]]
-
-
-def _flat(counts: Counts) -> tuple[int, ...]:
-    return (*counts.faults, *counts.flushes, counts.futex_waits, counts.futex_ns, counts.off_cpu_ns)
 
 
 def _columns(attached: Iterable[str], futex: bool, off_cpu: bool) -> list[_Column]:

@@ -45,9 +45,13 @@ def processes(proc: Path = PROC) -> list[Process]:
 
 
 def same(known: Process, proc: Path = PROC) -> bool:
-    """Whether that process still is there, and its number is not another's."""
-    now = process(known.pid, proc)
-    return now is not None and now.started == known.started
+    """Whether that process still runs, and its number is not another's. A zombie does not, unless only its first thread
+    ended."""
+    try:
+        now = parse.stat((proc / str(known.pid) / "stat").read_bytes())
+    except (*_GONE, ValueError):
+        return False
+    return now.started == known.started and (now.state not in "ZX" or now.threads > 1)
 
 
 def executable(pid: int, proc: Path = PROC) -> str | None:
@@ -102,7 +106,7 @@ def on_port(port: int, proc: Path = PROC) -> list[Process]:
     Of processes that inherited one socket the eldest are given, not those that descend from them. Raises UserError
     where nobody listens, or where who does cannot be seen.
     """
-    inodes = {socket.inode for socket in _sockets(proc / "net") if socket.port == port}
+    inodes = sockets_on(port, proc)
     if not inodes:
         raise UserError(f"nothing listens on port {port} here; a server in a container is found by --pid")
     holders = {
@@ -116,6 +120,11 @@ def on_port(port: int, proc: Path = PROC) -> list[Process]:
         )
     inherited = {child.pid for pid in holders for child in descendants(pid, proc)}
     return [found for pid, found in holders.items() if pid not in inherited]
+
+
+def sockets_on(port: int, proc: Path = PROC) -> frozenset[int]:
+    """Inodes of the sockets that listen on that TCP port: others, once somebody listens anew."""
+    return frozenset(socket.inode for socket in _sockets(proc / "net") if socket.port == port)
 
 
 def ports(pid: int, proc: Path = PROC) -> list[int]:

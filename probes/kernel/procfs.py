@@ -21,6 +21,9 @@ PROC = Path("/proc")
 ROUND_S = 0.5
 """How often all threads are looked at: of a server with 60 it takes longer than all else. What a process has as one is
 read each time."""
+ROUND_SHARE, LONGEST_ROUND_S = 500, 10.0
+"""Where threads are not told one by one: times the CPU time of a look at them all that pass before the next, so that it
+takes 0.2 % of a core of however many threads; up to so long."""
 _TICK_S, _PAGE = 1 / os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 _FAULTS = ("process.paging.faults", "system.paging.fault.type")
 _COLUMNS = (
@@ -59,9 +62,14 @@ class _Thread:
 
 
 class ProcessFiles:
-    """Of one process. Methods raise Gone where it ended, OSError where no descriptor is left."""
+    """Of one process. Methods raise Gone where it ended, OSError where no descriptor is left.
 
-    def __init__(self, process: Process, proc: Path = PROC, round_s: float = ROUND_S) -> None:
+    round_s: seconds between two looks at all threads; sparing: more where there are many.
+    """
+
+    def __init__(
+        self, process: Process, proc: Path = PROC, round_s: float = ROUND_S, *, sparing: bool = False
+    ) -> None:
         self.process, self._proc, self._folder = process, proc, f"{proc}/{process.pid}"
         self._latest: tuple[int, ...] = (0, 0, 0, 0)
         self._threads: dict[int, _Thread] = {}
@@ -71,18 +79,24 @@ class ProcessFiles:
         self._first = set(processes.threads(process.pid, proc))
         self._queue: list[int] = []
         self._listed, self._round_s, self._round = 0, round_s, -round_s
+        self._sparing, self._spent_s = sparing, 0.0
+        self._looked, self._told = True, False  # whether all threads were since the switches were told
 
     def update(self, most: int) -> tuple[int, int]:
-        """Reads the process, and at most so many of its threads, in turns, and all of them no more often than it was
-        told: how many are left for the next time, and were read now."""
+        """Reads the process, and at most so many of its threads, in turns: how many are left for the next time, and
+        were read now."""
         self._stat = self._read_stat()
-        due = not self._queue and time.monotonic() - self._round >= self._round_s
+        if self._told:
+            self._looked = self._told = False
+        due = not self._queue and time.monotonic() - self._round >= self._pause_s()
         if due or self._stat.threads != self._listed:
             self._list(due)
-        visited = 0
+        visited, began_s = 0, time.thread_time()
         while self._queue and visited < most:
             self._visit(self._queue.pop())
             visited += 1
+        self._spent_s += time.thread_time() - began_s
+        self._looked |= visited > 0 and not self._queue
         return len(self._queue), visited
 
     def busy(self) -> tuple[int, int]:
@@ -90,10 +104,12 @@ class ProcessFiles:
         return self._stat.user_ticks, self._stat.system_ticks
 
     def readings(self, threads: bool, faults_elsewhere: Container[int] = ()) -> list[Reading]:
-        """As of the last update. faults_elsewhere: threads whose faults perf counts."""
+        """As of the last update. Context switches only if all threads were looked at since they were told: between two
+        looks nothing is known of them. faults_elsewhere: threads whose faults perf counts."""
         pid, stat = self.process.pid, self._stat
         counts = [now - base for now, base in zip(self._latest, self._base, strict=True)]
-        found = list(_readings((*counts, *self._switches), pid, None))
+        self._told = True
+        found = list(_readings((*counts, *(self._switches if self._looked else ())), pid, None))
         found.append(Reading("process.thread.count", stat.threads, "procfs", pid))
         if stat.state not in "ZX":  # without memory any more, and 0 would say it has some
             found.append(Reading("process.memory.usage", stat.resident_pages * _PAGE, "procfs", pid))
@@ -104,6 +120,10 @@ class ProcessFiles:
                     thread.told = list(_readings(thread.totals, pid, tid, start))
                 found += thread.told
         return found
+
+    def _pause_s(self) -> float:
+        spare_s = min(ROUND_SHARE * self._spent_s, LONGEST_ROUND_S) if self._sparing else 0.0
+        return max(self._round_s, spare_s)
 
     def _read_stat(self) -> parse.Stat:
         try:
@@ -122,7 +142,7 @@ class ProcessFiles:
         for tid in self._threads.keys() - now:
             del self._threads[tid]
         if due:
-            self._queue, self._round = sorted(now, reverse=True), time.monotonic()
+            self._queue, self._round, self._spent_s = sorted(now, reverse=True), time.monotonic(), 0.0
         if new := now - self._threads.keys() - set(self._queue):
             self._queue = sorted(new, reverse=True) + self._queue
         self._listed = self._stat.threads
@@ -153,7 +173,7 @@ def _counts(stat: parse.Stat) -> tuple[int, int, int, int]:
 
 
 def _readings(counts: tuple[int, ...], pid: int, tid: int | None, start: int = 0) -> Iterator[Reading]:
-    for count, (metric, key, value, unit) in zip(counts[start:], _COLUMNS[start:], strict=True):
+    for count, (metric, key, value, unit) in zip(counts[start:], _COLUMNS[start:], strict=False):
         yield Reading(metric, count * unit, "procfs", pid, tid, ((key, value),))
 
 

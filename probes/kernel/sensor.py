@@ -146,7 +146,7 @@ class KernelSensor:
             process = processes.process(pid, self._host.proc)
             if process is None:
                 raise Gone
-            files = ProcessFiles(process, self._host.proc)
+            files = ProcessFiles(process, self._host.proc, sparing=not self._by_thread)
             files.update(THREADS_A_READ)  # what its threads did before is not told
             self._files[pid] = files
         except Gone:

@@ -138,6 +138,16 @@ def test_a_link_shows_somebody_else_the_same(site: Served, open_page: Open) -> N
     assert_legible(page, "dark")
 
 
+def test_another_page_is_about_the_same_time_and_server(site: Served, open_page: Open) -> None:
+    page = open_page(f"{site.address}/misses?{HOUR}&server=vllm-a", WHOLE)
+    for name in ("Heatmap", "Misses"):
+        page.get_by_role("link", name=name, exact=True).click()
+        page.get_by_role("heading", name=name, exact=True).wait_for()
+        page.wait_for_url(f"**/{name.lower()}?*server=vllm-a*")
+        assert query(page)["from"] == ["2026-11-29T12:00"]
+        assert query(page)["to"] == ["2026-11-29T13:00"]
+
+
 def test_a_broken_address_says_what_is_wrong_with_it(site: Served, open_page: Open) -> None:
     asked = "from=<b>soon</b>&by=junk&server=nope&colour=red&where=foo=bar&where=phase=nothing"
     page = open_page(f"{site.address}/nopage?{asked}", "")

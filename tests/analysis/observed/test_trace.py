@@ -7,11 +7,16 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from analysis.observed import words
+from analysis.observed.model import Span
 from analysis.observed.request import trace
+from analysis.observed.spans import shown as shown_spans
 from analysis.observed.spans import spans
 from cachemodel.errors import UserError
 from cachemodel.layers import ObservationLayer
 from hitmap.cli import cli
+from store.client import connect
+from store.embedded import Embedded
 from tests.analysis.observed.world import (
     HOST,
     MAJOR,
@@ -26,6 +31,26 @@ from tests.databases import Database
 
 THREAD_MAJOR = "hitmap.thread.page_faults.major"
 OURS = {"host.name": HOST, "process.pid": str(PID)}
+
+
+def micros(ms: float) -> int:
+    return round(moment(ms).timestamp() * 1e6)
+
+
+def attached(db: Database, port: int = 8000) -> None:
+    db.client.insert(
+        "servers",
+        [[moment(-5000), "s", "vllm", f"http://127.0.0.1:{port}/"]],
+        column_names=["time", "server", "kind", "url"],
+    )
+
+
+def shown(db: Database, *more: str, columns: int = 110) -> str:
+    result = CliRunner().invoke(
+        cli, ["trace", "--store", db.dsn, *more], env={"COLUMNS": str(columns)}, catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def planted(db: Database, **told: float) -> None:
@@ -120,11 +145,7 @@ def test_a_name_given_to_the_probe_finds_the_process(db: Database) -> None:
 
 def test_a_port_finds_the_process_unless_two_hosts_have_it(db: Database) -> None:
     put_request(db.client, "r1", 100, 300)
-    db.client.insert(
-        "servers",
-        [[moment(-5000), "s", "vllm", "http://127.0.0.1:8000/"]],
-        column_names=["time", "server", "kind", "url"],
-    )
+    attached(db)
     watched(db.client, **{"server.port": "8000"})
     watched(db.client, pid=9, **{"server.port": "9000"})
     assert [(p.pid, p.by) for p in trace(db.client, "r1").processes] == [(PID, "port")]
@@ -143,7 +164,7 @@ def test_what_nothing_tells_is_said_with_what_would(db: Database) -> None:
 def test_spans_in_a_ring_and_without_their_parent_are_shown_once(db: Database) -> None:
     for one, parent in (("1", "2"), ("2", "1"), ("3", "9"), ("4", "4")):
         put_span(db.client, one * 16, parent * 16, f"s{one}", 100, 200)
-    told = spans(db.client, int("3" * 16, 16), round(moment(100).timestamp() * 1e6))
+    told = spans(db.client, int("3" * 16, 16), micros(100), micros(200))
     assert sorted(span.name for span in told.spans) == ["s1", "s2", "s3", "s4"]
 
 
@@ -157,7 +178,7 @@ def test_the_command_prints_all_five_layers_and_json(db: Database) -> None:
     watched(db.client)
     shown = CliRunner().invoke(cli, ["trace", "--store", db.dsn, "r1"], env={"COLUMNS": "140"})
     assert shown.exit_code == 0
-    assert "It took 200 ms: prefill 150, prefix 50.0 ms." in shown.output
+    assert "It took 200 ms, 100 of them to the first token: prefill 150, prefix 50.0 ms." in shown.output
     assert "256 major faults" in shown.output
     for layer in ("kernel", "runtime", "hardware", "microarchitecture"):
         assert layer in shown.output
@@ -166,3 +187,279 @@ def test_the_command_prints_all_five_layers_and_json(db: Database) -> None:
     assert [span["name"] for span in told["spans"]] == ["chat", "llm_request", "lookup", "prefill"]
     page = CliRunner().invoke(cli, ["trace", "--store", db.dsn, "r1", "--format", "markdown"]).output
     assert "| kernel | page faults, major | 256 |" in page
+
+
+def test_a_process_that_works_for_one_with_spans_is_watched_with_it(db: Database) -> None:
+    """The engine's core makes no spans of a request: it is known by the port of the front end that started it."""
+    planted(db)
+    watched(db.client, **{"server.port": "8000"})
+    watched(db.client, pid=PID + 1, **{"server.port": "8000"})
+    watched(db.client, pid=9, host="node-2", **{"server.port": "8000"})
+    watched(db.client, pid=10, **{"server.port": "9000"})
+    assert [(p.pid, p.by) for p in trace(db.client, "r1").processes] == [(PID, "spans"), (PID + 1, "port")]
+
+
+def test_a_server_below_another_is_not_the_process_of_the_one_above(db: Database) -> None:
+    """A gateway's request holds a server's spans: what that one's process counts is of all its callers."""
+    put_request(db.client, "g1", 100, 300, server="gateway", span_id=0x1A)
+    gateway = {"host.name": HOST, "process.pid": "77"}
+    put_span(db.client, f"{0x1A:016x}", "", "POST", 100, 300, service="gateway", resource=gateway)
+    put_span(db.client, f"{0x1B:016x}", f"{0x1A:016x}", "llm_request", 120, 280, resource=OURS)
+    watched(db.client)
+    watched(db.client, pid=77)
+    assert [p.pid for p in trace(db.client, "g1").processes] == [77]
+
+
+def test_a_sender_that_is_no_probe_of_ours_may_say_anything(db: Database) -> None:
+    planted(db)
+    for pid in ("", "abc", "-1", "99999999999999999999"):
+        watched(db.client, **{"process.pid": pid})
+    put_span(
+        db.client,
+        f"{0xF:016x}",
+        f"{0xB:016x}",
+        "odd",
+        150,
+        160,
+        resource={"host.name": HOST, "process.pid": "abc"},
+        **{THREAD_MAJOR: "many", "hitmap.thread.cpu_us": "nan", "hitmap.thread.off_cpu_us": "1e400"},
+    )
+    told = trace(db.client, "r1")
+    assert told.processes == []
+    (odd,) = [span for span in told.spans if span.name == "odd"]
+    assert odd.counted == {}
+    assert odd.attributes[THREAD_MAJOR] == "many"
+
+
+def test_what_a_row_of_no_number_counted_is_not_told(db: Database) -> None:
+    counted = {
+        THREAD_MAJOR: float("nan"),
+        "hitmap.thread.page_faults.minor": -1.0,
+        "hitmap.thread.cpu_us": 3.0,
+    }
+    planted(db, **counted)
+    assert [one.metric for one in trace(db.client, "r1").observed] == ["process.cpu.time"]
+
+
+def test_of_a_trace_of_thousands_of_spans_the_request_and_its_nearest_are_there(db: Database) -> None:
+    """An agent's trace: a thousand calls before this one, and as many after it."""
+    put_request(db.client, "r1", 100_000, 100_200, span_id=0xB)
+    root = f"{1:016x}"
+    db.client.command(
+        """INSERT INTO otel_traces (Timestamp, TraceId, SpanId, ParentSpanId, SpanName, ServiceName, Duration)
+        SELECT fromUnixTimestamp64Milli({begin:Int64} + toInt64(number) * 40), 't',
+               lower(leftPad(hex(number + 100000), 16, '0')), {root:String}, 'step', 'agent', 30000000
+        FROM numbers(5000)""",
+        parameters={"begin": micros(0) // 1000, "root": root},
+    )
+    put_span(db.client, root, "", "agent", 0, 200_000, service="agent")
+    put_span(db.client, f"{0xA:016x}", root, "chat", 99_990, 100_210, service="client")
+    put_span(db.client, f"{0xB:016x}", f"{0xA:016x}", "llm_request", 100_000, 100_200)
+    put_span(db.client, f"{0xC:016x}", f"{0xB:016x}", "prefill", 100_000, 100_100)
+    told = trace(db.client, "r1")
+    assert len(told.spans) == 1000
+    assert [span.name for span in told.spans if span.own] == ["llm_request", "prefill"]
+    assert [span.depth for span in told.spans if span.name in ("agent", "chat", "llm_request")] == [0, 1, 2]
+    assert "its trace has 5,004 spans: the 1,000 nearest to it in time are here" in told.notes
+    nearest = shown_spans(told.spans, 20)
+    assert [span.name for span in nearest if span.name != "step"] == [
+        "agent",
+        "chat",
+        "llm_request",
+        "prefill",
+    ]
+    assert max(abs(span.start_us) for span in nearest if span.name == "step") < 500_000
+    assert "Its spans, 60 of 1,000" in shown(db, "r1")
+
+
+def test_a_request_of_thousands_of_spans_keeps_itself_and_what_is_above(db: Database) -> None:
+    spans_of = [
+        Span("a", "", "client", "c", -10, 1000, 0),
+        Span("b", "a", "request", "s", 0, 900, 1, own=True),
+        *(Span(f"p{n}", "b", "pass", "s", float(n), 1, 2, own=True) for n in range(500)),
+    ]
+    kept = shown_spans(spans_of, 60)
+    assert len(kept) == 60
+    assert [span.span_id for span in kept[:2]] == ["a", "b"]
+    assert shown_spans(spans_of[:3], 60) == spans_of[:3]
+    assert shown_spans([], 60) == []
+
+
+def test_a_recording_that_was_played_twice_shows_the_spans_of_its_last_time(db: Database) -> None:
+    put_request(db.client, "r1", 700_100, 700_300, span_id=0xB)
+    for played in (0, 700_000):
+        put_span(db.client, f"{0xB:016x}", "", "llm_request", played + 100, played + 300)
+    assert [span.start_us for span in trace(db.client, "r1").spans] == [0]
+
+
+def test_clocks_that_disagree_are_said(db: Database) -> None:
+    put_request(db.client, "r1", 100, 300, span_id=0xB)
+    put_span(db.client, f"{0xA:016x}", "", "chat", 150, 360, service="client")
+    put_span(db.client, f"{0xB:016x}", f"{0xA:016x}", "llm_request", 100, 300)
+    told = trace(db.client, "r1")
+    assert told.notes == ["the clock of s is at least 50.0 ms behind that of client"]
+    assert "50.0 ms behind" in shown(db, "r1")
+
+
+def test_the_command_names_the_port_of_the_server_and_folds_what_is_the_same(db: Database) -> None:
+    put_request(db.client, "r1", 100, 300)
+    attached(db, 8123)
+    text = " ".join(shown(db, "r1").split())
+    assert (
+        "runtime, kernel, hardware, microarchitecture: no probe watched its server's processes then;" in text
+    )
+    assert "sudo hitmap probe --port 8123 (" in text
+    watched(db.client, **{"server.port": "8123"})
+    text = " ".join(shown(db, "r1").split())
+    assert (
+        "runtime: CPU caches were not counted; beside the server, run sudo hitmap probe --port 8123 --pmu"
+        in text
+    )
+
+
+def test_counters_that_stayed_0_are_one_line_and_rows_in_json(db: Database) -> None:
+    planted(db)
+    watched(db.client)
+    put_points(db.client, [(0, 400, 0)])
+    put_points(db.client, [(0, 400, 8)], attributes={"system.paging.fault.type": "minor"})
+    lines = shown(db, "r1").splitlines()
+    assert "  python3 (4711): page faults, major" in [line.rstrip() for line in lines]
+    (row,) = [line for line in lines if "page faults, minor" in line]
+    assert "4" in row.split()
+    told = json.loads(shown(db, "r1", "--json"))
+    (major,) = [one for one in told["observed"] if one["attributes"] == MAJOR]
+    assert (major["value"], major["share"]) == (0, 1.0)
+
+
+def test_one_point_of_a_process_alone_is_not_said_to_be_counted_for_the_request(db: Database) -> None:
+    planted(db)
+    put_points(db.client, [(0, 400, 8)])
+    watched(db.client)
+    (row,) = [line for line in shown(db, "r1").splitlines() if "page faults, major" in line]
+    assert "100 %" in row
+    assert "counted for it" not in row
+
+
+@pytest.mark.parametrize("columns", [80, 110, 150])
+def test_names_that_would_steer_a_terminal_do_not(db: Database, columns: int) -> None:
+    evil = "\x1b[2J\x1b]0;owned\x07\u202e[bold]x"
+    put_request(db.client, evil, 100, 300, span_id=0xB, labels={"a": evil}, model=evil)
+    put_span(db.client, f"{0xB:016x}", "", evil, 100, 300, resource=OURS, service=evil)
+    watched(db.client, **{"process.executable.name": evil, "hitmap.server": "s"})
+    output = shown(db, evil, columns=columns)
+    assert not {"\x1b", "\x07", "\u202e"} & set(output)
+    assert "[bold]x" in output
+    page = shown(db, evil, "--format", "markdown")
+    assert not {"\x1b", "\x07", "\u202e"} & set(page)
+
+
+def test_a_request_of_which_only_a_log_tells(db: Database) -> None:
+    attached(db)
+    watched(db.client, **{"server.port": "8000"})
+    put_request(db.client, "r1", 100, 300, e2e_us=None, ttft_us=None, client_e2e_us=812_000)
+    told = trace(db.client, "r1")
+    assert (told.e2e_us, told.together, told.observed) == (None, None, [])
+    assert "its client waited 812 ms for all of it" in told.notes
+    assert shown(db, "r1").startswith("r1: nothing tells how long it took.")
+
+
+def test_a_request_that_took_no_time(db: Database) -> None:
+    planted(db)
+    put_request(db.client, "r0", 100, 100)
+    watched(db.client)
+    told = trace(db.client, "r0")
+    assert told.observed == []
+    assert "it took no time that its server could tell: nothing was counted meanwhile" in told.notes
+    assert shown(db, "r0").startswith("It took 0.0 ms")
+
+
+def test_ids_of_two_servers_that_are_or_begin_alike(db: Database) -> None:
+    put_request(db.client, "chat-1", 100, 300)
+    put_request(db.client, "chat-1", 100, 500, server="other")
+    put_request(db.client, "chat-12", 100, 700, server="other")
+    with pytest.raises(UserError, match="--server other or s"):
+        trace(db.client, "chat-1")
+    assert trace(db.client, "chat-1", "other").e2e_us == 400_000
+    with pytest.raises(UserError, match="chat-1, chat-12"):
+        trace(db.client, "chat")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (99.7, "{fault}", "100"),
+        (12.5, "{fault}", "12"),
+        (2.25, "{fault}", "2.2"),
+        (1e-7, "{fault}", "< 0.01"),
+        (0.0, "{fault}", "0"),
+        (4e-5, "s", "40.0 us"),
+        (0.0, "s", "0.0 ms"),
+        (2_500, "us", "2.5 ms"),
+        (3 << 30, "By", "3.0 GiB"),
+        (0.321, "1", "32.1 %"),
+    ],
+)
+def test_numbers_are_written_as_people_read_them(value: float, unit: str, text: str) -> None:
+    assert words.amount(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "attributes", "text"),
+    [
+        (
+            "hitmap.tlb_flushes",
+            {"hitmap.tlb_flush.reason": "remote_ipi_send"},
+            "TLB flushes, remote IPI send",
+        ),
+        ("process.cpu.time", {"cpu.mode": "user"}, "CPU time, user"),
+        ("hitmap.pmu.llc.misses", {}, "LLC misses"),
+        ("hw.gpu.io", {"network.io.direction": "receive"}, "GPU I/O, receive"),
+        ("hitmap.gpu.l2.misses", {"hitmap.gpu.kernel": "sm90_xmma_gemm"}, "GPU L2 misses, sm90_xmma_gemm"),
+    ],
+)
+def test_metrics_are_called_as_people_call_them(metric: str, attributes: dict[str, str], text: str) -> None:
+    assert words.name(metric, attributes) == text
+
+
+def test_how_it_ended_and_preemptions_are_told(db: Database) -> None:
+    put_request(db.client, "r1", 100, 300, finish_reason="abort", preemptions=3)
+    told = trace(db.client, "r1")
+    assert (told.finish_reason, told.preemptions) == ("abort", 3)
+    assert "ended by abort, preempted 3 times" in shown(db, "r1")
+    put_request(db.client, "r2", 100, 300)
+    assert "ended by" not in shown(db, "r2")
+
+
+def test_in_colour_it_is_drawn_as_well(db: Database) -> None:
+    """There the prompt is asked for, which nothing tells of this request."""
+    planted(db)
+    result = CliRunner().invoke(
+        cli, ["trace", "--store", db.dsn, "r1"], env={"COLUMNS": "110", "FORCE_COLOR": "1"}, color=True
+    )
+    assert result.exit_code == 0, result.output
+    assert "\x1b[" in result.output
+    assert "llm_request" in result.output
+
+
+def test_requests_without_a_length_make_shares_too_high_and_are_said(db: Database) -> None:
+    planted(db)
+    watched(db.client)
+    put_request(db.client, "r2", 150, 250, e2e_us=None)
+    told = trace(db.client, "r1")
+    assert told.together == 1.0
+    assert (
+        "1 more came meanwhile of which nothing tells how long they took: its shares may be too high"
+        in told.notes
+    )
+
+
+def test_whoever_may_only_look_at_an_embedded_store_sees_all_of_it(
+    db: Database, store_server: Embedded
+) -> None:
+    planted(db)
+    watched(db.client)
+    put_points(db.client, [(0, 400, 8)])
+    where = f"{store_server.reader_dsn.rpartition('/')[0]}/{db.dsn.rpartition('/')[2]}"
+    with connect(where) as reader:
+        told = trace(reader, "r1")
+    assert [one.value for one in told.observed] == [1 / 50, 4]

@@ -72,13 +72,15 @@ def put_points(
     metric: str = FAULTS,
     attributes: Mapping[str, str] = MAJOR,
     *,
-    pid: int = PID,
+    pid: int | None = PID,
     host: str = HOST,
     source: str = "procfs",
     **resource: str,
 ) -> None:
-    """Points of a counter: (from, to, counted), ms after START, as `hitmap probe` sends them."""
-    told = {"host.name": host, "process.pid": str(pid), "process.executable.name": "python3", **resource}
+    """Points of a counter: (from, to, counted), ms after START, as `hitmap probe` sends them. pid: None for those of a
+    host and its GPUs."""
+    whose = {} if pid is None else {"process.pid": str(pid), "process.executable.name": "python3"}
+    told = {"host.name": host, **whose, **resource}
     client.insert(
         "otel_metrics_sum",
         [

@@ -83,6 +83,32 @@ def test_a_process_that_exited_and_a_new_one_of_its_number_are_two() -> None:
     assert not deltas.lost
 
 
+def test_a_number_that_is_looked_at_less_often_has_the_window_between_two_looks() -> None:
+    """Context switches are summed over threads, which takes long: not at each reading."""
+    deltas = Deltas(0)
+    deltas.take([reading(1), reading(5, FLUSHES)], 100)
+    for now in (200, 300, 400):
+        assert deltas.take([reading(1)], now) == []
+    (point,) = deltas.take([reading(1), reading(8, FLUSHES)], 500)
+    assert (point.reading.metric, point.start_ns, point.end_ns, point.value) == (FLUSHES, 100, 500, 3)
+
+
+def test_a_total_of_the_host_that_is_missing_for_a_while_is_not_told_twice() -> None:
+    """As of a GPU whose driver was reloaded: its sensor goes on with the total that it had."""
+    deltas, gpu = Deltas(0), Reading("hw.gpu.io", 100, "nvml", attributes=(("hw.id", "GPU-1"),))
+    deltas.take([gpu], 100)
+    assert deltas.take([], 200) == []
+    (point,) = deltas.take([gpu._replace(value=130)], 300)
+    assert (point.start_ns, point.end_ns, point.value) == (100, 300, 30)
+
+
+def test_of_a_process_that_is_there_nothing_is_kept_of_threads_that_ended() -> None:
+    deltas = Deltas(0)
+    for tid in range(1000):
+        deltas.take([reading(1), Reading(FAULTS, 1, "ebpf", 7, tid)], tid + 1)
+    assert len(deltas._series) == 2
+
+
 def test_a_gauge_is_told_when_it_changes_and_once_a_second() -> None:
     deltas, told = Deltas(0), []
     for at, value in enumerate([5, 5, 5, 6, *[6] * 12], start=1):

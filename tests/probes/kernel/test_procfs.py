@@ -126,6 +126,29 @@ def test_all_are_looked_at_no_more_often_than_told_but_new_ones_at_once(proc: Pa
     assert told(files, "process.context_switches", "voluntary") == 9
 
 
+def test_where_looking_takes_long_it_is_done_less_often(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.kernel.procfs.ROUND_SHARE", 1e9)
+    process = processes.process(PID, proc)
+    assert process
+    for sparing, looked in ((True, 0), (False, 5)):
+        files = ProcessFiles(process, proc, round_s=0, sparing=sparing)
+        assert files.update(100) == (0, 5)
+        assert files.update(100) == (0, looked)
+
+
+def test_context_switches_are_told_at_a_look_and_not_again_before_the_next(proc: Path) -> None:
+    """Else a point would say that nothing was counted while nobody looked."""
+    process = processes.process(PID, proc)
+    assert process
+    files = ProcessFiles(process, proc, round_s=1000)
+    files.update(100)
+    files.update(100)  # of two reads between two tellings the look was in the first
+    assert told(files, "process.context_switches", "voluntary") == 0
+    files.update(100)
+    assert told(files, "process.context_switches", "voluntary") is None
+    assert told(files, "process.cpu.time", "user") == 0
+
+
 def test_a_number_used_again_is_gone(files: ProcessFiles, proc: Path) -> None:
     edit(proc / str(PID) / "stat", 19, 6000000)
     with pytest.raises(Gone):

@@ -190,6 +190,7 @@ except OSError: pass
 second = watching.read()
 why = [gap.why for gap in watching.gaps()]
 for fd in held: os.close(fd)
+import time; time.sleep({ROUND_S})  # context switches are told at each look at all threads
 third = watching.read()
 print(len(first), len(second), len(third), [gap for gap in watching.gaps() if 'open files' in gap.why])
 assert any('Too many open files' in one for one in why), why
