@@ -6,28 +6,24 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from clickhouse_connect.driver.client import Client
-from streamlit.testing.v1 import AppTest
 
 from analysis.heatmap.build import build
 from analysis.heatmap.model import LAYERS, Heatmap, value_of
-from dashboard import data, source
 from dashboard.charts.heatmap import grid, hover, to_html
 from dashboard.export import csv_of_table
 from dashboard.views import heatmap as view
 from tests.analysis.heatmap.worlds import Prompt, clock, put
 from tests.conftest import Database
 from tests.dashboard.conftest import Served, start, stop
+from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
 
 HOUR = {"from": "2026-11-29T12:00", "to": "2026-11-29T13:00"}
 T = 0xAAAAAAAA << 32
-Draw = Callable[..., AppTest]
 
 
 def _page() -> None:
@@ -52,37 +48,7 @@ def found(store: Database) -> Heatmap:
 def draw(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draw]:
     """The page of an address on a store."""
 
-    def drawn(client: Client, **address: str) -> AppTest:
-        @contextmanager
-        def opener() -> Iterator[Client]:
-            yield client
-
-        monkeypatch.setattr(source, "_source", [source.Source(opener)])
-        data.forget()
-        page = AppTest.from_function(_page, default_timeout=60)
-        for name, value in address.items():
-            page.query_params[name] = value
-        page.run()
-        assert not page.exception
-        return page
-
-    yield drawn
-    data.forget()
-
-
-def said(page: AppTest) -> str:
-    """All texts of a page, without what keeps them from being Markdown."""
-    kinds = (
-        page.title,
-        page.subheader,
-        page.markdown,
-        page.caption,
-        page.info,
-        page.warning,
-        page.code,
-        page.error,
-    )
-    return "\n".join(e.value for kind in kinds for e in kind).replace("\\", "").replace("\u2060", "")
+    yield from drawer(_page, monkeypatch)
 
 
 @pytest.mark.parametrize("layer", list(LAYERS))

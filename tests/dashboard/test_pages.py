@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from clickhouse_connect.driver.client import Client
-from streamlit.testing.v1 import AppTest
 
 from analysis.misses import report as reports
 from analysis.misses.explain import explain
 from analysis.misses.report import build
-from dashboard import data, source, words
+from dashboard import words
 from tests.conftest import Database
+from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import build as made
 from tests.dashboard.made import line
 
 HOUR = {"from": "2026-11-29T12:00", "to": "2026-11-29T13:00"}
-Draw = Callable[..., AppTest]
 
 
 def _page() -> None:
@@ -32,28 +29,7 @@ def _page() -> None:
 def draw(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draw]:
     """The page of an address on a store."""
 
-    def drawn(client: Client, **address: str) -> AppTest:
-        @contextmanager
-        def opener() -> Iterator[Client]:
-            yield client
-
-        monkeypatch.setattr(source, "_source", [source.Source(opener)])
-        data.forget()
-        page = AppTest.from_function(_page, default_timeout=60)
-        for name, value in address.items():
-            page.query_params[name] = value
-        page.run()
-        assert not page.exception
-        return page
-
-    yield drawn
-    data.forget()
-
-
-def said(page: AppTest) -> str:
-    """All texts of a page, without what keeps them from being Markdown."""
-    kinds = (page.title, page.subheader, page.markdown, page.caption, page.info, page.warning, page.code)
-    return "\n".join(e.value for kind in kinds for e in kind).replace("\\", "").replace("\u2060", "")
+    yield from drawer(_page, monkeypatch)
 
 
 def test_an_empty_store_says_how_to_fill_it(db: Database, draw: Draw) -> None:

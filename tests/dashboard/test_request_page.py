@@ -28,8 +28,9 @@ from dashboard.views.request_tables import as_rows
 from tests.analysis.observed.world import MAJOR, START, put_points, put_request, put_span
 from tests.conftest import Database
 from tests.dashboard.conftest import Served, start, stop
+from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
-from tests.dashboard.probed import DAY, Draw, drawer, planted, said, settle
+from tests.dashboard.probed import DAY, planted, settle
 
 
 def _page() -> None:
