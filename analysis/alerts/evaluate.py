@@ -10,7 +10,7 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
-from analysis.alerts.look import commands, slowest_requests
+from analysis.alerts.look import commands, servers_of, slowest_requests
 from analysis.alerts.model import Alert, Report, Rule, State, Subject, Verdict
 from analysis.alerts.table import rules
 from analysis.alerts.views import with_views
@@ -165,9 +165,11 @@ def _alert(rule: Rule, row: Mapping[str, Any], past: int) -> Alert:
 def _explained(client: Client, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     """The verdicts, their alerts with the commands that tell more."""
     found = list(verdicts)
-    slowest = slowest_requests(client, [alert for verdict in found for alert in verdict.alerts])
+    alerts = [alert for verdict in found for alert in verdict.alerts]
+    servers = servers_of(client, alerts)
+    slowest = slowest_requests(client, alerts, servers)
     return tuple(
-        replace(verdict, alerts=tuple(replace(a, look=commands(a, slowest)) for a in verdict.alerts))
+        replace(verdict, alerts=tuple(replace(a, look=commands(a, slowest, servers)) for a in verdict.alerts))
         for verdict in found
     )
 

@@ -7,11 +7,13 @@ import shlex
 import string
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from analysis.alerts.model import Alert
+from analysis.observed.serving import servers as servers_at
 
 _BEFORE = timedelta(minutes=5)  # to compare with, at least
 _MOST_TRACED = 100
@@ -30,15 +32,42 @@ GROUP BY alert
 """
 
 
-def slowest_requests(client: Client, alerts: Sequence[Alert]) -> dict[str, str]:
+class _Watched(NamedTuple):
+    """A process that an alert is about."""
+
+    host: str
+    pid: int | None
+    port: str
+    server: str
+
+
+def servers_of(client: Client, alerts: Sequence[Alert]) -> dict[str, str]:
+    """Whose server an alert is about, by `key`: the one it names, or the one whose spans name its process."""
+    named = {key(alert): server for alert in alerts if (server := alert.labels.get("server"))}
+    others = [a for a in alerts if key(a) not in named and a.labels.get("pid", "").isdecimal()]
+    if not others:
+        return named
+    begin, end = min(a.start for a in others), max(a.end for a in others)
+    try:
+        server_of = servers_at(client, *(round(1e6 * edge.timestamp()) for edge in (begin, end)))
+    except DatabaseError:
+        return named
+    for alert in others:
+        process = _Watched(alert.labels.get("host", ""), int(alert.labels["pid"]), "", "")
+        if server := server_of(process):
+            named[key(alert)] = server
+    return named
+
+
+def slowest_requests(client: Client, alerts: Sequence[Alert], servers: Mapping[str, str]) -> dict[str, str]:
     """The slowest request that arrived in the worst window of an alert, by its fingerprint and start (`key`); of alerts
-    about a server, the first hundred. One query."""
-    traced = [alert for alert in alerts if "server" in alert.labels][:_MOST_TRACED]
+    whose server is known, the first hundred. One query."""
+    traced = [alert for alert in alerts if key(alert) in servers][:_MOST_TRACED]
     if not traced:
         return {}
     spans = [(int(a.worst_at.timestamp()), int(a.worst_at.timestamp()) + a.rule.window_s) for a in traced]
     asked = [
-        (i, alert.labels["server"], *span) for i, (alert, span) in enumerate(zip(traced, spans, strict=True))
+        (i, servers[key(alert)], *span) for i, (alert, span) in enumerate(zip(traced, spans, strict=True))
     ]
     parameters = {
         "alerts": asked,
@@ -56,7 +85,7 @@ def key(alert: Alert) -> str:
     return f"{alert.fingerprint} {alert.start.timestamp():.0f}"
 
 
-def commands(alert: Alert, slowest: Mapping[str, str]) -> tuple[str, ...]:
+def commands(alert: Alert, slowest: Mapping[str, str], servers: Mapping[str, str]) -> tuple[str, ...]:
     """The rule's commands about this alert, ready for a shell; one that names what is not known of it is left out."""
     values = {name: _ENDS_A_TERM.sub("*", value) for name, value in alert.labels.items()}
     values |= {
@@ -64,8 +93,8 @@ def commands(alert: Alert, slowest: Mapping[str, str]) -> tuple[str, ...]:
         "end": _iso(alert.end),
         "before": _iso(alert.start - max(_BEFORE, alert.end - alert.start)),
     }
-    if server := alert.labels.get("server"):
-        values["server_name"] = server
+    if server := servers.get(key(alert)):
+        values |= {"server_name": server, "server": _ENDS_A_TERM.sub("*", server)}
     if request := slowest.get(key(alert)):
         values["slowest"] = request
     told = (_told(command, values) for command in alert.rule.look)
