@@ -23,8 +23,11 @@ _MOST_NAMES = 5
 _MOST_SAID = 500  # of lines that differ in more than their numbers: there are a few dozen
 
 
-def run(daemon: Daemon, gaps: Iterable[Gap], where: str, hz: float, seconds: float | None = None) -> None:
-    """Until a signal, until `seconds` are over or nothing is left to watch. gaps: sensors that could not be opened."""
+def run(daemon: Daemon, gaps: Iterable[Gap], where: str, hz: float, seconds: float | None = None) -> bool:
+    """Until a signal, until `seconds` are over or nothing is left to watch; whether any point got through.
+
+    gaps: sensors that could not be opened.
+    """
     began_s, cpu_s = time.monotonic(), time.process_time()
     progress = Progress(gaps, daemon.targets.roots())
     whom = _listed(daemon.targets.roots()) or (
@@ -47,6 +50,7 @@ def run(daemon: Daemon, gaps: Iterable[Gap], where: str, hz: float, seconds: flo
         f"{daemon.points:,} points in {wall_s:,.0f} s, for {100 * cpu_s / max(wall_s, 1e-9):.1f} % of a core"
         + (f"; lost: {lost}" if lost else "")
     )
+    return not daemon.points or daemon.points > daemon.lost["unsent"] + daemon.lost["refused"]
 
 
 class Progress:

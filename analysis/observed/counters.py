@@ -33,7 +33,7 @@ from cachemodel.observed import (
 )
 
 _LONGEST_REQUEST_US = 3_600_000_000
-_COUNTERS = [metric.name for metric in METRICS if metric.kind == "counter"]
+_COUNTERS = [m.name for m in METRICS if m.kind == "counter" and not m.name.startswith("hitmap.probe.")]
 _GAUGES = [metric.name for metric in METRICS if metric.kind == "gauge"]
 _HIDDEN = (SOURCE, SCALED, GPU_ID, GPU_NAME, PID)
 _TOLD_APART = f"mapSort(mapFilter((k, _) -> NOT has({list(_HIDDEN)}, k), Attributes))"

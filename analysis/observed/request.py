@@ -16,6 +16,7 @@ from analysis.observed.counters import counted
 from analysis.observed.model import Missing, Observed, Process, Trace
 from analysis.observed.processes import ports_of, processes
 from analysis.observed.spans import Traced, spans
+from analysis.observed.words import ESTIMATED
 from cachemodel.layers import SERVING_LAYERS, ObservationLayer, Tier
 from cachemodel.observed import SPAN_COUNTERS
 
@@ -148,12 +149,14 @@ def _missing(
         )
     for layer, what, option in _BESIDE:
         if layer not in seen:
-            why = what if mine else "no probe watched its server's processes then"
+            why = f"{what}, or could not be" if mine else "no probe watched its server's processes then"
             pids = " ".join(f"--pid {process.pid}" for process in mine[:_MOST_PIDS])
             whom = f"--port {port}" if port else pids or "--port PORT"
             command = f"sudo hitmap probe {whom}" + (f" {option}" if mine else "")
             yield Missing(
-                layer, why, f"beside the server, run {command} (hitmap doctor says what that host can tell)"
+                layer,
+                why,
+                f"beside the server, run {command} (hitmap doctor says there what the host can tell, and why not)",
             )
 
 
@@ -170,5 +173,7 @@ def _notes(row: Mapping[str, Any], traced: Traced) -> Iterator[str]:
 
 
 def _shares(observed: Sequence[Observed], endless: int) -> Iterator[str]:
+    if any(one.share is not None and not one.own for one in observed):
+        yield ESTIMATED
     if endless and any(one.share is not None and not one.own for one in observed):
         yield f"{endless:,} more came meanwhile of which nothing tells how long they took: its shares may be too high"

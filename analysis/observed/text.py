@@ -125,17 +125,16 @@ def _layers(trace: Trace) -> TextTable:
     ]
     rows, before = [], None
     for one in words.told(trace)[0]:
-        rows.append([one.layer if one.layer != before else "", *_row(one)])
+        rows.append([one.layer if one.layer != before else "", *_row(one, trace)])
         before = one.layer
     return TextTable("Below its spans", columns, rows, [False] * len(rows))
 
 
-def _row(one: Observed) -> list[str]:
-    part = "" if one.estimate is None else words.amount(one.estimate, one.unit)
+def _row(one: Observed, trace: Trace) -> list[str]:
     return [
         words.name(one.metric, one.attributes),
         words.amount(one.value, one.unit),
-        part,
+        words.part(one, trace),
         words.share(one),
         one.of,
         one.source,

@@ -37,7 +37,7 @@ def answer(trace: Trace) -> str:
 def described(trace: Trace) -> Iterator[str]:
     """Which request it is, and what is known of it."""
     model = f", model {trace.model}" if trace.model else ""
-    yield f"{trace.request_id} on {trace.server}{model}, {trace.time.replace('T', ' ')} UTC"
+    yield f"{trace.request_id} on {trace.server}{model}, {trace.time.replace('T', ' ').removesuffix('Z')} UTC"
     if trace.tokens:
         yield "tokens: " + ", ".join(f"{name} {count:,}" for name, count in trace.tokens.items())
     if trace.finish_reason or trace.preemptions:
@@ -108,6 +108,22 @@ def spent(span: Span) -> str:
 def meaning(one: Observed) -> str:
     """Of its metric, as cachemodel.observed says it."""
     return BY_NAME[one.metric].meaning if one.metric in BY_NAME else one.meaning
+
+
+WAITS = ("hitmap.off_cpu_time", "hitmap.futex_wait_time")
+"""Of a process: mostly of threads that have nothing to do, and no part of a request."""
+ESTIMATED = (
+    "what a process counted comes in readings, spread evenly over their windows, and its part is an estimate: one of as"
+    " many requests as were in flight"
+)
+
+
+def part(one: Observed, trace: Trace) -> str:
+    """The request's own amount; empty of a process where the request's thread counted the same for it, and of waits."""
+    if one.estimate is None:
+        return ""
+    same = any(o.own and (o.metric, o.attributes) == (one.metric, one.attributes) for o in trace.observed)
+    return "" if not one.own and (same or one.metric in WAITS) else amount(one.estimate, one.unit)
 
 
 def share(one: Observed) -> str:

@@ -25,9 +25,7 @@ def observed(trace: Trace) -> None:
                 "layer": [one.layer.value for one in rows],
                 "what": [_cell(words.name(one.metric, one.attributes)) for one in rows],
                 "meanwhile": [words.amount(one.value, one.unit) for one in rows],
-                "its part": [
-                    "" if one.estimate is None else words.amount(one.estimate, one.unit) for one in rows
-                ],
+                "its part": [words.part(one, trace) for one in rows],
                 "share": [words.share(one) for one in rows],
                 "of": [_cell(one.of) for one in rows],
                 "counted by": [_cell(one.source) for one in rows],
@@ -42,11 +40,6 @@ def observed(trace: Trace) -> None:
                 "its part": st.column_config.TextColumn(alignment="right"),
             },
             key="table.observed",
-        )
-    if any(one.share is not None and not one.own for one in rows):
-        st.caption(
-            "Its part of what a process counted is an estimate: the share of all requests' time in flight that was its "
-            "own. What was counted for it is no estimate."
         )
     if none:
         st.caption("Counted, and none:  \n" + "  \n".join(plain(line) for line in none))

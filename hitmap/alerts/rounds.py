@@ -16,6 +16,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from analysis.alerts.alertmanager import Event
 from analysis.alerts.evaluate import evaluate
 from analysis.alerts.json import alert_data
+from analysis.alerts.look import key
 from analysis.alerts.model import Rule
 from analysis.alerts.text import headline
 from cachemodel.errors import UserError
@@ -36,6 +37,9 @@ class Rounds:
     as_json: bool
     _watch: Watch = field(default_factory=Watch)
     _said: str = ""
+    _shown: set[tuple[str, str, str]] = field(
+        default_factory=set
+    )  # on the terminal, and not at the webhook yet
     _looked: bool = False
 
     def run(self, stopping: threading.Event) -> None:
@@ -61,6 +65,10 @@ class Rounds:
         self._looked = True
         events = self._watch.news(report)
         complaints = [f"{v.rule.id}: not answered: {v.error}" for v in report.verdicts if v.error]
+        for event in events:
+            if (news := (event.status, event.note, key(event.alert))) not in self._shown:
+                self._shown.add(news)
+                click.echo(self._line(event))
         if self.webhook and events:
             try:
                 self.webhook.tell(events, stopping)
@@ -68,8 +76,7 @@ class Rounds:
                 self._complain("; ".join([*complaints, f"{error}; tried again"]))
                 return
         self._complain("; ".join(complaints))
-        for event in events:
-            click.echo(self._line(event))
+        self._shown.clear()
         self._watch.heard(report, events)
 
     def _line(self, event: Event) -> str:

@@ -213,6 +213,9 @@ def inject(url: str, spec: str | None, as_list: bool, clear: bool, token: str | 
       layer=decode,slowdown=2[,p=0.1]    prefill or decode takes twice its time
       evict=0.5[,every_s=2]              half of the cached blocks on the device go, every 2 seconds
       device_blocks=64                   a smaller pool
+      layer=prefix,cold_mb=1[,salt=S]    each passage (of requests with that cache_salt) reads a megabyte that no
+                                         cache holds: page faults; of prefix, host or prefill
+      layer=prefix,unmap_mb=8[,salt=S]   it maps, writes and unmaps so much: TLB shootdowns
       step_ms=12                         every pass over the device takes 12 ms longer
       token_ms=0.2                       and this much for each prompt token that it computes
       lose_events=0.1                    one in ten batches of KV events is lost

@@ -29,7 +29,7 @@ _OF_HOST = {"gpu", "cupti"}
     "ports",
     type=click.IntRange(1, 65535),
     multiple=True,
-    help="Whoever listens there, now and later.",
+    help="Whoever listens there now, and after its restarts.",
 )
 @click.option("--all", "everything", is_flag=True, help="All processes of this host, the busiest 128.")
 @click.option("--kernel", is_flag=True, help="Page faults, TLB flushes, switches, CPU time, memory.")
@@ -109,7 +109,8 @@ def command(
     gaps = [one for one in found if not isinstance(one, Watch)]
     if not watches:
         raise UserError(f"nothing can be watched: {'; '.join(grouped(gaps))}")
-    run(Daemon(watches, targets, sink), gaps, where, hz, duration)
+    if not run(Daemon(watches, targets, sink), gaps, where, hz, duration):
+        raise UserError(f"no point reached {where}: is a collector there?")
 
 
 def _check(named: bool, everything: bool, chosen: set[str]) -> None:

@@ -97,6 +97,8 @@ class _Grpc:
 
 def _why(target: str, code: grpc.StatusCode, details: str) -> str:
     """Where nobody listens gRPC says it in a line of its inner workings that ends with the system's word."""
+    if "HTTP/2" in details:
+        return f"{target} does not speak gRPC: OTLP over HTTP is http://{target}/v1/metrics"
     if code is grpc.StatusCode.UNAVAILABLE and details.startswith("failed to connect"):
         return f"{target} cannot be reached: {details.rpartition(': ')[2]}"
     return f"{target} answers {code.name}: {details}"

@@ -312,8 +312,8 @@ def test_the_command_names_the_port_of_the_server_and_folds_what_is_the_same(db:
     watched(db.client, **{"server.port": "8123"})
     text = " ".join(shown(db, "r1").split())
     assert (
-        "runtime: CPU caches were not counted; beside the server, run sudo hitmap probe --port 8123 --pmu"
-        in text
+        "runtime: CPU caches were not counted, or could not be; beside the server, run sudo hitmap probe --port 8123"
+        " --pmu" in text
     )
 
 
@@ -463,3 +463,29 @@ def test_whoever_may_only_look_at_an_embedded_store_sees_all_of_it(
     with connect(where) as reader:
         told = trace(reader, "r1")
     assert [one.value for one in told.observed] == [1 / 50, 4]
+
+
+def test_a_process_has_no_part_where_the_requests_thread_counted_the_same(db: Database) -> None:
+    """Nor of waits, which are mostly those of threads that have nothing to do; the probe's own cost is no layer."""
+    planted(db, **{THREAD_MAJOR: 256.0})
+    watched(db.client)
+    put_points(db.client, [(100, 300, 106)])
+    put_points(db.client, [(100, 300, 1.1)], "hitmap.off_cpu_time", {})
+    put_points(
+        db.client, [(100, 300, 7)], "hitmap.tlb_flushes", {"hitmap.tlb_flush.reason": "remote_ipi_send"}
+    )
+    put_points(db.client, [(100, 300, 0.5)], "hitmap.probe.cpu.time", {})
+    told = trace(db.client, "r1")
+    parts = {
+        (one.metric, one.own): words.part(one, told)
+        for one in told.observed
+        if one.metric in ("process.paging.faults", "hitmap.off_cpu_time", "hitmap.tlb_flushes")
+    }
+    assert parts == {
+        ("process.paging.faults", True): "256",
+        ("process.paging.faults", False): "",
+        ("hitmap.off_cpu_time", False): "",
+        ("hitmap.tlb_flushes", False): "7",
+    }
+    assert not any(one.metric.startswith("hitmap.probe.") for one in told.observed)
+    assert words.ESTIMATED in told.notes
