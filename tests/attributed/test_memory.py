@@ -184,11 +184,10 @@ def test_attribution_quotes_them_as_evidence(played: Played) -> None:
     findings = {one["rule"]: one for one in json.loads(shown.output)["attribution"]["findings"]}
     evidence = findings["major-faults"]["evidence"]
     print("\n" + "\n".join(evidence))
-    (faults,) = [
-        re.search(r"waited for a disk, counted by its thread: 0 -> (\d+)", line) for line in evidence[:1]
-    ]
+    faults = re.search(r"waited for a disk, counted by its thread: ([\d.]+) -> (\d+)", evidence[0])
     assert faults
-    assert 240 <= int(faults[1]) <= 257  # and the one that only unmapped
+    assert float(faults[1]) < 0.5  # a page of the program itself may come along
+    assert 240 <= int(faults[2]) <= 257  # and the request that only unmapped
     assert any("did not run" in line and "ms ->" in line for line in evidence)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from playwright.sync_api import TimeoutError as Late
+
 from analysis.misses.report_model import MissReport
 from dashboard import words
 from tests.dashboard.conftest import Served
@@ -76,6 +78,19 @@ def text_of(page) -> str:  # type: ignore[no-untyped-def]
     return page.get_by_test_id("stMain").inner_text().replace("\u2060", "")
 
 
+def choose(page, box: str, option: str) -> None:  # type: ignore[no-untyped-def]
+    """As a person does: a list that opened while the page was drawn anew has closed again, and is opened once more."""
+    for left in reversed(range(6)):
+        page.get_by_role("combobox", name=box).click()
+        try:
+            page.get_by_role("option", name=option).click(timeout=5000)
+        except Late:
+            if not left:
+                raise
+        else:
+            return
+
+
 def test_a_report_as_it_is_and_another_by_its_filters(site: Served, open_page: Open) -> None:
     """One page, since loading it takes longest: what is shown, what is saved, and what filters make of it."""
     page = open_page(f"{site.address}/?{HOUR}&request=r1", WHOLE)
@@ -112,8 +127,7 @@ def test_a_report_as_it_is_and_another_by_its_filters(site: Served, open_page: O
     conditions.press("Enter")
     page.get_by_text("Many requests take a while").wait_for()
     conditions.press("Tab")  # closes its list
-    page.get_by_role("combobox", name="Server").click()  # it is not waited for
-    page.get_by_role("option", name="vllm-a").click()
+    choose(page, "Server", "vllm-a")  # it is not waited for
     expected = figures(build(None, "2026-11-29T12:00/2026-11-29T13:00,server=vllm-a,phase=slow"))
     page.get_by_text(expected["Computed"], exact=True).wait_for()
     assert tiles(page) == expected

@@ -399,6 +399,35 @@ def test_watching_tells_what_fires_and_what_is_over_and_ends_on_a_signal(
     assert TOKEN not in out + err
 
 
+def test_an_alert_is_said_once_while_nobody_takes_it(
+    db: Database, live: Callable[[float, float], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hitmap.alerts.rounds import Rounds
+    from hitmap.commands._store_option import open_reader
+
+    live(0.2, 10)
+    asked, stopping = [], threading.Event()
+
+    class Deaf(Webhook):
+        def __init__(self) -> None:
+            pass
+
+        def tell(self, events: Any, stopping: threading.Event) -> None:
+            asked.append([event.status for event in events])
+            raise NotDelivered("the webhook did not take the alerts")
+
+    table = [replace(RATIO, delay_s=0)]
+    rounds = Rounds(lambda: open_reader(db.dsn), table, timedelta(minutes=2), 0.2, Deaf(), False)
+    thread = threading.Thread(target=rounds.run, args=(stopping,))
+    thread.start()
+    until(lambda: len(asked) >= 3)
+    stopping.set()
+    thread.join(30)
+    told = capsys.readouterr()
+    assert told.out.count("firing: warning") == 1
+    assert told.err.count("did not take") == 1
+
+
 def test_watching_outlives_a_store_that_goes_away_for_a_while(
     databases: Databases, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -267,6 +267,15 @@ def test_what_is_wrong_is_said_in_a_line(arguments: tuple[str, ...], code: int, 
     assert len(error.splitlines()) == 1
 
 
+def test_where_no_point_gets_through_it_fails_in_the_end(worker: Worker) -> None:
+    with Receiver().listening() as port:
+        pass
+    where = f"127.0.0.1:{port}"
+    code, _, error = done("--pid", str(worker.pid), "--kernel", "--to", where, "--duration", "2")
+    assert code == 1
+    assert f"no point reached {where}: is a collector there?" in error
+
+
 def test_its_duration_is_kept(worker: Worker) -> None:
     _, out, _ = done("--pid", str(worker.pid), "--kernel", "--json", "--duration", "0.4", "--hz", "50")
     ends = [json.loads(line)["end_ns"] for line in out.splitlines()]

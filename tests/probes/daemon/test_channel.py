@@ -121,6 +121,9 @@ def test_nobody_there_and_a_door_that_speaks_nothing() -> None:
 def test_http() -> None:
     receiver = HttpReceiver()
     with receiver.listening() as port:
+        assert f"OTLP over HTTP is http://127.0.0.1:{port}/v1/metrics" in str(
+            refused(to(f"127.0.0.1:{port}"))
+        )
         channel = to(f"http://127.0.0.1:{port}/v1/metrics", "Authorization=Bearer t")
         assert channel.send(request()) == (0, "")
         (method, path, headers, body) = receiver.taken.pop()
