@@ -144,14 +144,6 @@ def threads(pid: int, proc: Path = PROC) -> list[int]:
         return []
 
 
-def thread_name(pid: int, tid: int, proc: Path = PROC) -> str | None:
-    """As the thread named itself; None where it exited."""
-    try:
-        return (proc / str(pid) / "task" / str(tid) / "comm").read_bytes()[:-1].decode(errors="replace")
-    except OSError:
-        return None
-
-
 def cgroup(pid: int, proc: Path = PROC) -> str | None:
     """Path of its cgroup (v2), by which containers and systemd units are told apart; None where it has none."""
     try:

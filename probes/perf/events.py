@@ -12,7 +12,6 @@ import platform
 import resource
 import struct
 from enum import StrEnum
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from probes.perf.scaling import Raw
@@ -183,11 +182,3 @@ def raise_descriptor_limit() -> int:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
-
-
-def paranoid(proc: Path = Path("/proc")) -> int | None:
-    """kernel.perf_event_paranoid; None where the kernel has no perf events."""
-    try:
-        return int((proc / "sys/kernel/perf_event_paranoid").read_text())
-    except (OSError, ValueError):
-        return None

@@ -93,7 +93,6 @@ def test_a_number_used_again_is_another_process(worker: Worker) -> None:
     assert processes.process(worker.pid) is None
     assert processes.executable(worker.pid) is None
     assert processes.threads(worker.pid) == processes.ports(worker.pid) == []
-    assert processes.thread_name(worker.pid, worker.pid) is None
 
 
 def test_names(worker: Worker) -> None:
@@ -103,7 +102,6 @@ def test_names(worker: Worker) -> None:
         assert processes.executable(2) == "kthreadd"
     worker.do("idle", 3)
     assert len(processes.threads(worker.pid)) == 4
-    assert processes.thread_name(worker.pid, worker.pid)
 
 
 def test_recorded() -> None:
@@ -111,7 +109,6 @@ def test_recorded() -> None:
     assert [one.pid for one in everyone] == [2, 13080, 13127]
     assert processes.descendants(13080, PROC) == [Process(13127, 5027657, 13080, "dead one")]
     assert processes.threads(13080, PROC) == [13080, 13123, 13124, 13125, 13126]
-    assert processes.thread_name(13080, 13125, PROC) == "new\nline"
     assert processes.cgroup(13080, PROC) == "/"
     with pytest.raises(UserError, match="another user's"):
         processes.on_port(18111, PROC)
