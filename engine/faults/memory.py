@@ -53,19 +53,24 @@ class Memory:
     def unmap(self, nbytes: int) -> None:
         """Map, write and unmap a page at a time, beside a thread that is busy on another CPU: a minor fault each, and a
         flush of the TLB, for which the other CPU is interrupted."""
-        stop = threading.Event()
-        beside = threading.Thread(target=_busy, args=(stop,), name="busy", daemon=True)
+        stop, cpus = threading.Event(), os.sched_getaffinity(0)
+        own, other = min(cpus), max(cpus)
+        beside = threading.Thread(target=_busy, args=(stop, other), name="busy", daemon=True)
         beside.start()
         try:
+            os.sched_setaffinity(0, {own})
             for _ in range(0, nbytes, mmap.PAGESIZE):
                 with mmap.mmap(-1, mmap.PAGESIZE) as page:
                     page[0] = 1
         finally:
+            os.sched_setaffinity(0, cpus)
             stop.set()
             beside.join()
 
 
-def _busy(stop: threading.Event) -> None:
-    """On a CPU, in this memory and without the interpreter's lock: only then has that CPU something to flush."""
+def _busy(stop: threading.Event, cpu: int) -> None:
+    """On a CPU, in this memory and without the interpreter's lock: only then has that CPU something to flush. On a busy
+    machine the two threads would take turns on one CPU, and nobody had to be interrupted: each keeps to its own."""
+    os.sched_setaffinity(0, {cpu})
     while not stop.is_set():
         hashlib.pbkdf2_hmac("sha256", b"busy", b"busy", _ROUNDS)

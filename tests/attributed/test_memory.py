@@ -45,15 +45,16 @@ needs_ebpf = pytest.mark.skipif(
 SERVER = "memory"
 MEGABYTE_OF_PAGES = (1 << 20) // resource.getpagesize()
 LOAD_S, RATE, COLD_PART = 60.0, 6.0, 0.4
+STORMS = 3  # other work may hold the other CPU for as long as one of them lasts
 MAJOR = "hitmap.thread.page_faults.major"
 
 
 @dataclass(frozen=True)
 class Played:
-    """dsn: of the store. storm: id of the one request that unmapped, sent alone; quiet: of one before it."""
+    """dsn: of the store. storms: ids of the requests that unmapped, each sent alone; quiet: of one before them."""
 
     dsn: str
-    storm: str
+    storms: list[str]
     quiet: str
 
 
@@ -79,10 +80,12 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
                 quiet = complete(serving.url, "before the storm", "")
                 ask("POST", serving.url, None, "layer=prefix,unmap_mb=32,salt=storm")
                 time.sleep(1.2)  # the points before are told: none reaches into the storm
-                storm = complete(serving.url, "the storm", "storm")
-                time.sleep(1.2)
+                storms = []
+                for number in range(STORMS):
+                    storms.append(complete(serving.url, f"storm {number}", "storm"))
+                    time.sleep(1.2)
             settled(ground)
-        yield Played(ground.dsn, storm, quiet)
+        yield Played(ground.dsn, storms, quiet)
 
 
 @contextmanager
@@ -207,20 +210,22 @@ def test_the_kernel_counts_the_same_beside_it(played: Played) -> None:
 
 @needs_ebpf
 def test_a_storm_of_unmapping_shows_as_shootdowns_of_the_request(played: Played) -> None:
-    """8,192 pages, each of which interrupts the other CPU unless somebody else has it; the request before had next to
-    none."""
-    storm, quiet = traced(played.dsn, played.storm), traced(played.dsn, played.quiet)
+    """8,192 pages, each of which interrupts the other CPU unless somebody else has it just then; the request before had
+    next to none."""
+    storms, quiet = [traced(played.dsn, one) for one in played.storms], traced(played.dsn, played.quiet)
     pages = 32 * MEGABYTE_OF_PAGES
-    shot = [
+    *shot, before = [
         sum(one.estimate or 0 for one in told(found, "hitmap.tlb_flushes", reason="remote_ipi_send"))
-        for found in (storm, quiet)
+        for found in (*storms, quiet)
     ]
-    print(f"\n{shot} shootdowns sent")
+    print(f"\n{shot} shootdowns sent, {before} by the request before")
     assert "remote_ipi_send" in SHOOTDOWNS
-    if os.cpu_count() == 1:
+    for storm in storms:
+        (minor,) = told(storm, "process.paging.faults", source="its spans", kind="minor")
+        assert pages <= minor.value <= pages + 512
+        assert storm.processes[0].by == "spans"
+    assert before < 0.02 * pages
+    assert max(shot) < 1.2 * pages
+    if len(os.sched_getaffinity(0)) == 1:
         pytest.skip("one CPU has nobody to interrupt")
-    assert 0.1 * pages < shot[0] < 1.2 * pages
-    assert shot[1] < 0.02 * pages
-    (minor,) = told(storm, "process.paging.faults", source="its spans", kind="minor")
-    assert pages <= minor.value <= pages + 512
-    assert storm.processes[0].by == "spans"
+    assert max(shot) > 0.1 * pages
