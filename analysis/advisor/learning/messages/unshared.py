@@ -17,6 +17,9 @@ MIN_CHARACTERS = 200
 FEWEST = 3  # requests that have it
 OFTEN = 0.03  # of all requests: of one service among many
 APART = 0.5  # of those that have it do so behind something else
+LOOKED_UP = (
+    2 / 3
+)  # of the conversations: what the model chose to read costs the others, were it sent in front to all
 MODELS = ("assistant", "model")
 _PICTURES = (Kind.IMAGE, Kind.AUDIO, Kind.FILE)
 
@@ -28,6 +31,7 @@ class _Found:
     places: list[tuple[int, int]] = field(default_factory=list)
     behind: set[int] = field(default_factory=set)
     pictures: int = 0
+    results: int = 0
 
 
 def shared_behind(prompts: Sequence[Prompt]) -> Iterator[Slot]:
@@ -54,10 +58,13 @@ def shared_behind(prompts: Sequence[Prompt]) -> Iterator[Slot]:
                 told.places.append((index, first + at))
                 told.behind.add(before)
                 told.pictures += prompt.parts[first + at - 1].kind in _PICTURES
+                told.results += part.kind is Kind.RESULT
             before = hash((before, key(part)))
+    conversations = len(set(talk.values()))
     for told in found.values():
         n = len(told.places)
-        if n >= max(FEWEST, OFTEN * len(prompts)) and len(told.behind) > APART * n:
+        often = LOOKED_UP * conversations if told.results > APART * n else OFTEN * len(prompts)
+        if n >= max(FEWEST, often) and len(told.behind) > APART * n:
             yield _slot(prompts, told)
 
 
