@@ -2,7 +2,8 @@
 
 To listen somewhere opens a port, and for ipc replaces a file: that is done where a person says so, never because a
 server does. Of a server's word only tcp addresses to connect to are taken. By vLLM's rule (see `publisher_connects`) a
-server at a concrete address connects, so that nobody would listen: that is told, with what to pass.
+server at a concrete address connects, so that nobody would listen: that is told, with what to pass. A server that says
+itself that it listens there, as hitmap's engine does, is connected to.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def kv_endpoints(detection: Detection, options: AttachOptions) -> list[KvEndpoin
     if not options.kv_events:
         found = (_as_told(source, host, options) for source in detection.kv_sources)
         return [endpoint for endpoint in found if endpoint]
-    bind = publisher_connects(options.kv_events) if options.kv_bind is None else options.kv_bind
+    bind = _binds(detection, options)
     ranks = ((rank, of_rank(options.kv_events, rank)) for rank in range(options.kv_ranks))
     return [
         KvEndpoint(
@@ -73,6 +74,16 @@ def within_bounds(detection: Detection) -> Detection:
     return replace(detection, kv_sources=sources, notes=notes, capabilities=signals)
 
 
+def _binds(detection: Detection, options: AttachOptions) -> bool:
+    """Whether hitmap listens at the address that a person gave: as told by the options, else by vLLM's rule, but never
+    where the server says that it listens at that port itself."""
+    if options.kv_bind is not None:
+        return options.kv_bind
+    port = _port(options.kv_events)
+    told = [source for source in detection.kv_sources if port and port == _port(source.events)]
+    return publisher_connects(options.kv_events) and all(_is_listened_for(source) for source in told)
+
+
 def _as_told(source: KvSource, host: str, options: AttachOptions) -> KvEndpoint | None:
     """Where to connect to follow a publisher as the server tells of it; None where it cannot or must not be."""
     bind = _is_listened_for(source) if options.kv_bind is None else options.kv_bind
@@ -96,8 +107,13 @@ def _is_listened_for(source: KvSource) -> bool:
 
 
 def _is_tcp(address: str) -> bool:
+    return 0 < _port(address) <= 0xFFFF
+
+
+def _port(address: str) -> int:
+    """Of a tcp address; 0 for any other."""
     match = _TCP.fullmatch(address)
-    return match is not None and 0 < int(match[2]) <= 0xFFFF
+    return int(match[2]) if match else 0
 
 
 def _why(source: KvSource) -> str:

@@ -62,7 +62,10 @@ def _unusable(address: str, bind: bool, error: zmq.ZMQError) -> str:
     """What is wrong with an address, and what to do."""
     said = f"cannot {'listen on' if bind else 'connect to'} {address} for KV events: {zmq.strerror(error.errno or 0)}"
     if bind and error.errno == zmq.EADDRINUSE:
-        return f"{said}; give each server a port of its own, or let hitmap connect (--kv-connect)"
+        return (
+            f"{said}; if it is the server that listens there, let hitmap connect (--kv-connect), else give each"
+            " server a port of its own"
+        )
     hint = "--kv-connect" if bind else "--kv-bind"
     return (
         f"{said}; should it be the other way round ({hint}), or another address, as in tcp://127.0.0.1:5557?"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import click
@@ -67,7 +68,7 @@ _LAST_LOOK_S = 1.0  # for those who follow the logs, before these go
     default=10.0,
     show_default=True,
     metavar="S",
-    help="Wait this long for the last /metrics to be fetched.",
+    help="At the end, wait for what is left of /metrics until nobody has fetched it for so long.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the addresses, and the counts at the end, as JSON lines."
@@ -89,8 +90,8 @@ def command(
 
     OTLP bodies go to the collector by gRPC, /metrics is served over HTTP, KV events are published on a real socket with
     a replay socket beside it, and the request log grows in a file, the server's own log in one beside it. Request and
-    span ids stay as recorded, so playing twice adds no request; with --shift none it adds no row anywhere, but for
-    those of llama.cpp's /slots, which tell no time.
+    span ids stay as recorded, so playing twice adds no request: what was played before moves to the times of the new
+    play. With --shift none it adds no row anywhere, but for those of llama.cpp's /slots, which tell no time.
     """
     from hitmap.replay.capture import Capture
     from hitmap.replay.player import Player
@@ -118,17 +119,35 @@ def command(
         with Progress(console=console, transient=True, disable=as_json) as bar:
             task = bar.add_task(f"playing {folder.name}")
             player.play(lambda done, total: bar.update(task, completed=done, total=total), stopping)
-        if not no_wait and not stopping.is_set() and not player.wait_scraped(linger):
-            raise UserError(
-                f"nobody fetched the last /metrics within {linger:g} s; the counters of the end are missing"
-            )
+        if not no_wait:
+            _wait_scraped(player, console, linger, stopping)
         counts = {**player.counts, "scrapes served": player.scrapes_served}
     if as_json:
         click.echo(json.dumps(counts))
     else:
-        console.print("played " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+        console.print(
+            "played " + ", ".join(f"{count} {name}" for name, count in counts.items()), soft_wrap=True
+        )
+        console.print(
+            "its ports are closed: attach finds nobody there any more and can be stopped", soft_wrap=True
+        )
     if stopping.is_set():
         raise click.Abort
+
+
+def _wait_scraped(player: Player, console: Console, linger_s: float, stopping: Event) -> None:
+    """Until the last /metrics is fetched. Raises UserError where nobody asks for it any more."""
+    if (left := player.texts_left) > 1:
+        console.print(
+            f"hitmap replay: {left} /metrics texts wait to be fetched, one at a time", soft_wrap=True
+        )
+    if player.wait_scraped(linger_s, stopping) or stopping.is_set():
+        return
+    raise UserError(
+        f"{player.texts_left} of {player.counts['metrics texts']} /metrics texts were not fetched, as nobody asked for"
+        f" {linger_s:g} s: the counters of the end are missing. Keep attach running with an --interval below that, or"
+        " replay with a longer --linger"
+    )
 
 
 @contextmanager
@@ -167,6 +186,8 @@ def _introduce(player: Player, console: Console, otlp: str, as_json: bool) -> No
         words += ["--tokenizer", str(tokenizer.absolute())]
     if player.capture.server_log:
         words += ["--server-log", str(player.server_log_file.absolute())]
+    if interval_s := player.interval_s:
+        words += ["--interval", f"{interval_s:.2g}"]
     if player.capture.service_name:
         words += ["--service", player.capture.service_name]
     if otlp != _DOOR:

@@ -57,4 +57,5 @@ def _play(player: Player, console: Console) -> None:
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task(f"playing {len(player.capture.items)} recorded messages")
         player.play(lambda done, total: bar.update(task, completed=done, total=total))
-    player.wait_scraped(5)
+    if not player.wait_scraped(5):
+        raise UserError(f"{player.texts_left} of the recording's /metrics texts were not fetched: try again")

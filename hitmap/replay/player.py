@@ -18,6 +18,10 @@ from hitmap.replay.ports import Exporter, HttpPort, KvPort, recorded_pages
 from hitmap.replay.shift import shift_export, shift_kv, shift_log, shift_metrics
 
 Shift = Literal["now", "none"]
+_SHORTEST_INTERVAL_S, _LONGEST_INTERVAL_S = (
+    0.05,
+    5.0,
+)  # the least that attach takes, and what it does unless told
 
 
 class Player:
@@ -87,11 +91,24 @@ class Player:
 
     @property
     def scrapes_served(self) -> int:
-        """How often /metrics was fetched."""
+        """How often /metrics was scraped."""
         return self._http.scrapes_served
 
+    @property
+    def texts_left(self) -> int:
+        """How many /metrics texts were shown and not scraped yet."""
+        return self._http.texts_left
+
+    @property
+    def interval_s(self) -> float | None:
+        """How often to scrape so that no text waits: twice for each, as attach can. None where there are none."""
+        if not self.capture.scrapes:
+            return None
+        between_s = (self._end - self._begin) / 1e9 / self.speed / len(self.capture.scrapes)
+        return min(max(between_s / 2, _SHORTEST_INTERVAL_S), _LONGEST_INTERVAL_S)
+
     def wait_attached(self, timeout_s: float) -> bool:
-        """Wait until somebody watches what was recorded: has fetched /metrics, has subscribed to the KV events.
+        """Wait until somebody watches what was recorded: has scraped /metrics, has subscribed to the KV events.
 
         Whether they have in time.
         """
@@ -121,9 +138,12 @@ class Player:
         if self._server_log.exists() and self._server_log != self.server_log_file:
             self._server_log.replace(self.server_log_file)
 
-    def wait_scraped(self, timeout_s: float) -> bool:
-        """After the play: wait until the last /metrics text has been fetched."""
-        return not self.capture.scrapes or self._http.wait_served(timeout_s)
+    def wait_scraped(self, idle_s: float, stopping: threading.Event | None = None) -> bool:
+        """After the play: wait until every /metrics text has been scraped, or nobody has for `idle_s`.
+
+        Whether all were. stopping: ends the wait early.
+        """
+        return not self.capture.scrapes or self._http.wait_served(idle_s, stopping)
 
     def close(self) -> None:
         """Close all ports; the log file stays."""

@@ -23,6 +23,7 @@ _RETRYABLE = (
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.DEADLINE_EXCEEDED,
 )
+_LOOK_S = 0.2  # between looks at whether to stop
 END_OF_REPLAY = b"\xff" * 8
 
 
@@ -73,12 +74,17 @@ class Exporter:
 
 
 class HttpPort:
-    """/metrics, /health and `pages`, by path; a path that is not there is not found, as on a server without it."""
+    """/metrics, /health and `pages`, by path; a path that is not there is not found, as on a server without it.
+
+    Who takes any type (`Accept: */*`: curl, and hitmap finding out what a server is) only looks at /metrics. A scraper
+    names the formats that it reads.
+    """
 
     def __init__(self, pages: Mapping[str, object], port: int) -> None:
         self.scrapes_served = 0
         self._texts: deque[bytes] = deque()
         self._fetched = False
+        self._asked_at = time.monotonic()
         self._served = threading.Condition()
         self._turn = threading.Lock()
         self._pages = {path: json.dumps(page).encode() for path, page in pages.items()} | {"/health": b""}
@@ -96,25 +102,43 @@ class HttpPort:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def show(self, metrics: str) -> None:
-        """Serve this text as /metrics once those before it have been fetched.
+        """Serve this text as /metrics once those before it have been scraped.
 
-        A text is in force until it was fetched once, however slowly a scraper asks: its samples carry their own times,
+        A text is in force until it was scraped once, however slowly a scraper asks: its samples carry their own times,
         and one left out would make two plays of a recording differ.
         """
         text = metrics.encode()
         with self._served:
-            if not self._texts or self._texts[-1] != text:
-                self._texts.append(text)
-                self._fetched = False
+            if self._texts and self._texts[-1] == text:
+                return
+            if self._fetched:
+                self._texts.clear()
+            self._texts.append(text)
+            self._fetched = False
 
     def page(self, path: str, content: object) -> None:
         """Serve this as `path` from now on."""
         self._pages[path] = json.dumps(content).encode()
 
-    def wait_served(self, timeout_s: float) -> bool:
-        """Wait until the text shown last has been fetched; whether it was in time."""
+    @property
+    def texts_left(self) -> int:
+        """How many texts were shown and not scraped yet."""
         with self._served:
-            return self._served.wait_for(lambda: self._fetched, timeout_s)
+            return 0 if self._fetched else len(self._texts)
+
+    def wait_served(self, idle_s: float, stopping: threading.Event | None = None) -> bool:
+        """Wait until every text shown has been scraped, or nobody has scraped for `idle_s`; whether all were.
+
+        However many wait and however slow the scraper: while it comes, they get there.
+        """
+        began = time.monotonic()
+        with self._served:
+            while not self._fetched and not (stopping and stopping.is_set()):
+                left_s = max(began, self._asked_at) + idle_s - time.monotonic()
+                if left_s <= 0:
+                    break
+                self._served.wait(min(left_s, _LOOK_S))
+            return self._fetched
 
     def _text(self) -> bytes | None:
         with self._served:
@@ -123,6 +147,7 @@ class HttpPort:
     def _was_fetched(self, text: bytes) -> None:
         with self._served:
             self.scrapes_served += 1
+            self._asked_at = time.monotonic()
             if text is self._texts[0]:
                 if len(self._texts) > 1:
                     self._texts.popleft()
@@ -157,7 +182,8 @@ class HttpPort:
                     return
                 # Version 0.0.4 has millisecond timestamps; the recorded header, 1.0.0, would leave it open.
                 self._answer(text, "text/plain; version=0.0.4; charset=utf-8")
-                port._was_fetched(text)
+                if self.headers.get("Accept") != "*/*":
+                    port._was_fetched(text)
 
             def _answer(self, body: bytes, content_type: str) -> None:
                 self.send_response(200)

@@ -133,6 +133,47 @@ def test_a_person_may_have_hitmap_listen(run1: Path, spool: Spool) -> None:
     assert [e.bind for e in followed(detection, options, spool)] == [False]
 
 
+def listening(endpoint: str) -> Detection:
+    """A server that says that it listens there itself, as hitmap's engine does."""
+    return replace(vllm({}), kv_sources=(KvSource(0, endpoint, "", "", connects=False),))
+
+
+@pytest.mark.parametrize(
+    ("told", "given", "kv_bind", "bind"),
+    [
+        ("tcp://127.0.0.1:5557", "tcp://127.0.0.1:5557", None, False),
+        ("tcp://0.0.0.0:5557", "tcp://localhost:5557", None, False),
+        ("tcp://127.0.0.1:5557", "tcp://127.0.0.1:5557", True, True),  # a person knows better
+        ("tcp://127.0.0.1:5557", "tcp://127.0.0.1:6000", None, True),  # not what the server speaks of
+        ("ipc:///tmp/x", "tcp://127.0.0.1:5557", None, True),
+        ("ipc:///tmp/x", "ipc:///tmp/x", None, False),  # by vLLM's rule
+    ],
+)
+def test_nobody_listens_where_the_server_says_that_it_does(
+    told: str, given: str, kv_bind: bool | None, bind: bool, spool: Spool
+) -> None:
+    (endpoint,) = followed(listening(told), AttachOptions("s", kv_events=given, kv_bind=kv_bind), spool)
+    assert endpoint.bind is bind
+
+
+def test_that_a_server_connects_does_not_make_hitmap_listen(spool: Spool) -> None:
+    detection = replace(vllm({}), kv_sources=(KvSource(0, "tcp://*:5557", "", "", connects=True),))
+    (endpoint,) = followed(detection, AttachOptions("s", kv_events="tcp://*:5557"), spool)
+    assert not endpoint.bind
+
+
+def test_the_events_of_a_server_that_listens_come_though_its_address_was_given(
+    run1: Path, spool: Spool
+) -> None:
+    with Publisher() as publisher:
+        options = AttachOptions("s", kv_events=publisher.events)
+        with Attachment(listening(publisher.events), options, spool, hasher=HASHER) as attachment:
+            publisher.wait_for_subscriber()
+            publisher.send(recorded(run1 / "kv_events.jsonl"))
+            wait_until(lambda: attachment.status()[0].counts.get("messages") == 244)
+            assert attachment.status()[0].state == "running"
+
+
 def test_a_list_of_thousands_of_ranks_is_cut_and_told(spool: Spool) -> None:
     many = {str(rank): publishing(f"tcp://*:{20_000 + rank}") for rank in range(3000)}
     detection = vllm({**many, "²": publishing("tcp://*:1"), "9" * 5000: publishing("tcp://*:2")})

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent import futures
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -19,9 +20,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from cachemodel.errors import UserError
 from cachemodel.kv_events import decode_batch
+from collector.attach import detect
 from hitmap.replay.capture import Capture
 from hitmap.replay.player import Player, Shift
-from hitmap.replay.ports import EXPORT
+from hitmap.replay.ports import EXPORT, HttpPort
 from hitmap.replay.shift import shift_kv, shift_metrics
 
 
@@ -77,12 +79,11 @@ def play(folder: Path, receiver: Receiver, log: Path, shift: Shift) -> tuple[Pla
     with Player(Capture.read(folder), receiver.address, log, speed=500, shift=shift) as player:
         subscriber = Subscriber(player.kv_endpoint)
         subscriber.start()
-        urllib.request.urlopen(f"{player.url}/metrics").read()
+        texts = [urllib.request.urlopen(f"{player.url}/metrics").read().decode()]
         assert player.wait_attached(10)
         player.play()
         subscriber.done.set()
         subscriber.join()
-        texts = []
         while not player.wait_scraped(0):
             texts.append(urllib.request.urlopen(f"{player.url}/metrics").read().decode())
     # However fast the play and slow the scraper, no recorded text is passed over. (The last one stays, and can be had
@@ -102,6 +103,84 @@ def test_unshifted_everything_is_the_recording(run1: Path, receiver: Receiver, t
     )
     assert metrics == shift_metrics(capture.scrapes[-1].text, capture.scrapes[-1].time_ns, 0)
     assert player.counts == {"exports": 34, "KV messages": 244, "metrics texts": 12, "log lines": 175}
+
+
+def scrape(player: Player, accept: str = "text/plain") -> str:
+    request = urllib.request.Request(f"{player.url}/metrics", headers={"Accept": accept})
+    body: bytes = urllib.request.urlopen(request).read()
+    return body.decode()
+
+
+def test_a_scraper_slower_than_the_play_gets_every_text_while_it_comes(
+    run1: Path, receiver: Receiver, tmp_path: Path
+) -> None:
+    with Player(Capture.read(run1), receiver.address, tmp_path / "log.jsonl", speed=500) as player:
+        player.play()
+        assert player.texts_left == len(player.capture.scrapes) == 12
+        done, taken = threading.Event(), list[str]()
+
+        def scraper() -> None:  # 12 times 0.3 s is longer than the wait, and each time shorter
+            while not done.wait(0.3):
+                taken.append(scrape(player))
+
+        thread = threading.Thread(target=scraper)
+        thread.start()
+        assert player.wait_scraped(3.0)
+        done.set()
+        thread.join()
+        assert player.texts_left == 0
+    assert taken[:12] == [shift_metrics(s.text, s.time_ns, player.shift_ns) for s in player.capture.scrapes]
+
+
+def test_where_nobody_comes_any_more_what_is_left_is_counted(
+    run1: Path, receiver: Receiver, tmp_path: Path
+) -> None:
+    with Player(Capture.read(run1), receiver.address, tmp_path / "log.jsonl", speed=500) as player:
+        player.play()
+        first = scrape(player)
+        assert not player.wait_scraped(0.3)
+        assert player.texts_left == 11
+        stopping = threading.Event()
+        stopping.set()
+        assert not player.wait_scraped(3600, stopping)
+    assert first == shift_metrics(
+        player.capture.scrapes[0].text, player.capture.scrapes[0].time_ns, player.shift_ns
+    )
+
+
+def test_who_only_looks_takes_no_text(run1: Path, receiver: Receiver, tmp_path: Path) -> None:
+    """hitmap finds out what a server is before it scrapes; the play does not begin with that, nor does it go on."""
+    with Player(Capture.read(run1), receiver.address, tmp_path / "log.jsonl", speed=500) as player:
+        detect(player.url)
+        assert not player.wait_attached(0)
+        assert player.texts_left == 1
+        player.play()
+        first = scrape(player, "*/*")
+        assert [scrape(player), scrape(player, "*/*")] == [first, scrape(player)]
+        assert player.texts_left == 10
+
+
+def test_a_text_that_was_taken_makes_room_for_the_next() -> None:
+    with closing(HttpPort({}, 0)) as port:
+
+        def taken() -> str:
+            return urllib.request.urlopen(f"{port.url}/metrics").read().decode()
+
+        port.show("a 1\n")
+        assert [taken(), taken()] == ["a 1\n"] * 2  # there is nothing newer
+        assert port.wait_served(10)
+        port.show("a 2\n")
+        assert port.texts_left == 1
+        assert taken() == "a 2\n"
+
+
+@pytest.mark.parametrize(("speed", "interval_s"), [(0.01, 5.0), (1.0, 1.65), (4.0, 0.41), (1000.0, 0.05)])
+def test_scraped_as_it_says_no_text_waits(
+    speed: float, interval_s: float, run1: Path, receiver: Receiver, tmp_path: Path
+) -> None:
+    capture = Capture.read(run1)
+    with Player(capture, receiver.address, tmp_path / "log.jsonl", speed=speed) as player:
+        assert player.interval_s == pytest.approx(interval_s, rel=0.02)
 
 
 def spans(bodies: list[bytes]) -> dict[bytes, tuple[int, int]]:
@@ -178,6 +257,7 @@ def test_what_was_not_recorded_is_not_there(receiver: Receiver, tmp_path: Path) 
                 urllib.request.urlopen(player.url + path)
         assert player.wait_attached(0)
         assert player.wait_scraped(0)
+        assert player.interval_s is None
 
 
 @pytest.mark.parametrize("speed", [0.25, 1.0, 8.0])

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,59 @@ def test_it_says_how_to_attach_and_can_be_stopped(run1: Path, tmp_path: Path) ->
     assert told["services"] == ("vllm-tiny",)
     assert told["otlp_grpc"] == "127.0.0.1:14317"
     assert told["kv_bind"] is False
+    assert told["interval"] == pytest.approx(1.7)  # the recording's texts are 3.3 s apart
     assert len(told["servers"]) == len(told["kv_events"]) == len(told["replays"]) == 1
+
+
+def test_played_and_attached_as_it_says_the_counters_are_whole(run1: Path, tmp_path: Path, db: Any) -> None:
+    log = tmp_path / "log.jsonl"
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+    command = replay(run1, "--log-file", log, "--otlp", address, "--speed", "6")
+    assert command.stderr
+    command.stderr.readline()
+    words = shlex.split(command.stderr.readline())
+    words += ["--store", db.dsn, "--spool", str(tmp_path / "spool")]
+    with subprocess.Popen(
+        [sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as attached:
+        _, said = command.communicate(timeout=120)
+        attached.send_signal(signal.SIGTERM)
+        attached.communicate(timeout=60)
+    assert command.returncode == 0, said
+    assert (
+        said.splitlines()[-1] == "its ports are closed: attach finds nobody there any more and can be stopped"
+    )
+    growth = (
+        "SELECT metric, sum(delta) FROM samples JOIN series USING (fingerprint)"
+        " WHERE metric IN ('prompt_tokens', 'prefix_cache.hit_tokens') GROUP BY metric"
+    )
+    assert dict(db.client.query(growth).result_rows) == {
+        "prompt_tokens": 95_678,
+        "prefix_cache.hit_tokens": 57_248,
+    }
+
+
+def test_counters_that_nobody_fetched_are_counted(run1: Path, receiver: Receiver, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    command = replay(
+        *(run1, "--otlp", receiver.address, "--speed", "500", "--log-file", log, "--json", "--linger", "0.5")
+    )
+    assert command.stdout
+    said = json.loads(command.stdout.readline())
+    subscriber = Subscriber(said["kv_events"])
+    subscriber.start()
+    urllib.request.urlopen(said["url"] + "/metrics").read()  # once, and never again
+    _, err = command.communicate(timeout=60)
+    subscriber.done.set()
+    subscriber.join()
+    assert command.returncode == 1
+    assert err.splitlines()[-2:] == [
+        "hitmap replay: 11 /metrics texts wait to be fetched, one at a time",
+        "hitmap: 11 of 12 /metrics texts were not fetched, as nobody asked for 0.5 s: the counters of the end are"
+        " missing. Keep attach running with an --interval below that, or replay with a longer --linger",
+    ]
 
 
 def test_it_says_that_it_waits_for_the_collector_and_leaves_nothing_behind(
