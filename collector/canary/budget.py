@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 _SHORTEST_S = 0.01  # what no request can be answered in
 
@@ -42,8 +42,15 @@ class Budget:
     price: float | None = None
 
 
+Part = Literal["requests", "tokens", "seconds"]
+
+
 class Spent(Exception):
-    """The next step would exceed the budget. The message says which part of it, in words for people."""
+    """The next step would exceed the budget. The message says so in words for people; part: what of it is too small."""
+
+    def __init__(self, part: Part, message: str) -> None:
+        super().__init__(message)
+        self.part: Part = part
 
 
 class Ledger:
@@ -72,12 +79,12 @@ class Ledger:
         """Enter a request of at most `tokens` tokens, once the rate lets it go. Raises Spent and enters nothing."""
         budget = self.budget
         if self.requests + 1 > budget.requests:
-            raise Spent(f"the budget of {budget.requests:,} requests is spent")
+            raise Spent("requests", f"the budget of {budget.requests:,} requests is spent")
         if self.tokens + tokens > budget.tokens:
-            raise Spent(f"the budget of {budget.tokens:,} tokens has no room for {tokens:,} more")
+            raise Spent("tokens", f"the budget of {budget.tokens:,} tokens has no room for {tokens:,} more")
         self.wait(self._next_at - self.clock.now())
         if self.left_s < _SHORTEST_S:
-            raise Spent(f"the budget of {budget.seconds:g} seconds is spent")
+            raise Spent("seconds", f"the budget of {budget.seconds:g} seconds is spent")
         self.requests += 1
         self.tokens += tokens
         self._next_at = self.clock.now() + 1 / budget.rate
@@ -92,6 +99,7 @@ class Ledger:
             return
         if seconds >= self.left_s:
             raise Spent(
-                f"the budget of {self.budget.seconds:g} seconds has no room to wait {seconds:.3g} s more"
+                "seconds",
+                f"the budget of {self.budget.seconds:g} seconds has no room to wait {seconds:.3g} s more",
             )
         self.clock.sleep(seconds)

@@ -221,6 +221,6 @@ class Prober:
         self.failures.append(answer.error or "no first token")
         self._in_a_row += 1
         if self.ledger.left_s <= 0:
-            raise Spent(f"the budget of {self.ledger.budget.seconds:g} seconds is spent")
+            raise Spent("seconds", f"the budget of {self.ledger.budget.seconds:g} seconds is spent")
         if self._in_a_row >= _MOST_FAILURES:
             raise GaveUp(f"{self._in_a_row} requests in a row failed: {self.failures[-1]}")

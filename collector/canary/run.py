@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from random import Random
 
 from cachemodel.errors import UserError
-from collector.canary.budget import Budget, Clock, Ledger, Spent, WallClock
+from collector.canary.budget import Budget, Clock, Ledger, Part, Spent, WallClock
 from collector.canary.finding import Finding
 from collector.canary.measures import MEASURES, Options
 from collector.canary.prober import GaveUp, Prober
@@ -21,13 +21,15 @@ INTRODUCTION = "introduction"
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What one measurement sent. stopped: why it did not come to its end, empty where it did."""
+    """What one measurement sent. stopped: why it did not come to its end, empty where it did. spent: which part of the
+    budget was too small for it, None where that was not why."""
 
     measure: str
     requests: int
     tokens: int
     seconds: float
     stopped: str = ""
+    spent: Part | None = None
 
 
 @dataclass(slots=True)
@@ -88,7 +90,9 @@ def run(
             if report.interrupted:
                 break
     except Spent as spent:
-        raise UserError(f"{spent}, before anything could be measured") from None
+        raise UserError(
+            f"{spent}, before anything could be measured: allow more --max-{spent.part}"
+        ) from None
     except KeyboardInterrupt:
         report.interrupted = True
     report.model, report.failures, report.dropped = (
@@ -134,7 +138,9 @@ def _take(name: str, prober: Prober, options: Options, report: Report) -> None:
     with _Entry(report, prober.ledger, name) as entry:
         try:
             measure.collect(prober)
-        except (Spent, GaveUp) as stopped:
+        except Spent as spent:
+            entry.stopped, entry.spent = str(spent), spent.part
+        except GaveUp as stopped:
             entry.stopped = str(stopped)
         except KeyboardInterrupt:
             entry.stopped, report.interrupted = "interrupted", True
@@ -147,6 +153,7 @@ class _Entry:
     def __init__(self, report: Report, ledger: Ledger, name: str) -> None:
         self._report, self._ledger, self._name = report, ledger, name
         self.stopped = ""
+        self.spent: Part | None = None
 
     def __enter__(self) -> _Entry:
         ledger = self._ledger
@@ -162,5 +169,6 @@ class _Entry:
                 ledger.tokens - tokens,
                 ledger.elapsed_s - seconds,
                 self.stopped,
+                self.spent,
             )
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
@@ -25,18 +25,14 @@ from collector.canary import (
     run,
 )
 from collector.canary.budget import Ledger
-from collector.canary.finding import store as keep
 from collector.canary.run import Progress as Told
-from hitmap.commands._canary_view import print_rehearsal, print_report
-from hitmap.commands._store_option import open_client, store_option, store_said
+from hitmap.commands._canary_remedy import Remedy
+from hitmap.commands._canary_store import check_writable, device_tokens_of, keep, known_as, newest
+from hitmap.commands._canary_view import print_kept, print_rehearsal, print_report
+from hitmap.commands._store_option import open_client, open_reader, store_option
 from hitmap.commands.attach import server_names
 
-if TYPE_CHECKING:
-    from clickhouse_connect.driver.client import Client
-
 _UNLIMITED = 10**12
-_MAY_WRITE = "INSERT INTO findings SELECT * FROM findings WHERE false"
-_KNOWN = "SELECT server, facts FROM servers WHERE url = {url:String} ORDER BY time DESC LIMIT 1"
 _BUDGET = Budget()
 _OPTIONS = Options()
 
@@ -52,7 +48,7 @@ class _Finite(click.FloatRange):
 
 
 @click.command()
-@click.argument("server", metavar="[NAME=]URL")
+@click.argument("server", metavar="[NAME=]URL", default="")
 @click.option(
     "--measure",
     default=",".join(DEFAULT),
@@ -123,6 +119,11 @@ class _Finite(click.FloatRange):
 @click.option("--dry-run", is_flag=True, help="Say what would be sent and what it costs, and send nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 @click.option("--no-store", is_flag=True, help="Only print what is found.")
+@click.option(
+    "--stored",
+    is_flag=True,
+    help="Show what was found before, of this server (its name does, too) or of all, and send nothing.",
+)
 @store_option
 def command(
     server: str,
@@ -141,6 +142,7 @@ def command(
     dry_run: bool,
     as_json: bool,
     no_store: bool,
+    stored: bool,
     store: str | None,
 ) -> None:
     """Measure the server at URL by requests of hitmap's own: what its telemetry does not say.
@@ -157,12 +159,22 @@ def command(
       hitmap canary http://127.0.0.1:8000 --dry-run
       hitmap canary http://127.0.0.1:8000 --measure tiers --max-tokens 2000000
       hitmap canary https://api.example.com --model m --measure lifetime --lifetime 60,240 --price 0.5
+      hitmap canary --stored                              what was found before
 
     Works on any OpenAI-compatible server or hosted API, without a flag. Prompts are random, so that nobody's entries
-    are used; requests carry `hitmap-canary` in their X-Request-Id and `user` and are not counted as traffic. No request
-    is sent that could exceed the budget. Results are stored as findings. Exit code 1 if nothing could be told, or not
-    be stored; it is printed all the same.
+    are used; requests carry `hitmap-canary` in their X-Request-Id and `user` and are not counted among requests, but
+    the server's own counters and KV events have them. No request is sent that could exceed the budget. Results are
+    stored as findings. Exit code 1 if nothing could be told, or not be stored; it is printed all the same.
     """
+    if stored:
+        if dry_run or no_store:
+            raise UsageError(
+                "--stored shows what was found before: it goes with neither --dry-run nor --no-store"
+            )
+        _show_stored(server, store, as_json)
+        return
+    if not server:
+        raise UsageError("say which server: hitmap canary URL; what was found before: hitmap canary --stored")
     ((name, url),) = server_names([server]).items()
     measures = _measures(measure)
     if lifetime is not None and "lifetime" not in measures:
@@ -170,7 +182,8 @@ def command(
     options = Options(longest, device_tokens, _seconds(lifetime), repeats)
     budget = Budget(max_requests, max_tokens, max_seconds, rate, price)
     if dry_run:
-        print_rehearsal(url, rehearse(measures, options, budget, model), budget, as_json)
+        report = rehearse(measures, options, budget, model)
+        print_rehearsal(url, report, Remedy(measures, options, budget), as_json)
         return
     transport = HttpTransport(url, api_key)
     lost = ""
@@ -178,21 +191,22 @@ def command(
         stack.callback(transport.close)
         client = None if no_store else stack.enter_context(open_client(store))
         if client is not None:
-            _check_writable(client)
-            known, facts = _known(client, url)
+            check_writable(client)
+            known, facts = known_as(client, url)
             if known and name == url.partition("://")[2]:
                 name = known
             if device_tokens is None:
-                options = Options(longest, _device_tokens(facts), options.waits_s, repeats)
+                options = Options(longest, device_tokens_of(facts), options.waits_s, repeats)
         console = Console(stderr=True, highlight=False)
         seen = console.is_terminal and not as_json
         bar = _bar(rehearse(measures, options, budget, model), console) if seen else nullcontext(_untold)
         with bar as told, _ended_softly():
             report = run(transport, url, measures, options, budget, model=model, progress=told)
         if client is not None:
-            lost = _kept(client, store, name, report)
+            lost = keep(client, store, name, report)
         # before the store is let go, which may be what fails next
-        print_report(name, report, budget, as_json, stored=client is not None and not lost)
+        remedy = Remedy(measures, options, budget)
+        print_report(name, report, remedy, as_json, stored=client is not None and not lost)
         if lost:
             click.echo(f"hitmap: what was found is not stored: {printable(lost, lines=False)}", err=True)
     if report.interrupted:
@@ -200,38 +214,20 @@ def command(
     if lost:
         raise click.exceptions.Exit(1)
     if all(found.value is None and found.low is None for found in report.findings):
-        raise UserError("nothing could be told; each line says why")
+        raise UserError("nothing could be told; why not is said above")
 
 
-def _check_writable(client: Client) -> None:
-    """Raises UserError where findings could not be stored, before anything is spent on them."""
-    from clickhouse_connect.driver.exceptions import ClickHouseError
-
-    try:
-        client.command(_MAY_WRITE)
-    except ClickHouseError as error:
-        raise UserError(
-            f"this store takes no findings ({store_said(error)}): give the DSN of a user who may write, or --no-store."
-            " Nothing was sent"
-        ) from None
-
-
-def _kept(client: Client, store: str | None, name: str, report: Report) -> str:
-    """Store the findings; why that could not be, empty where it was. A store that went is looked for once more: the
-    embedded one starts again."""
-    from clickhouse_connect.driver.exceptions import ClickHouseError, OperationalError
-
-    try:
-        try:
-            keep(client, report.time, report.run, name, report.findings)
-        except OperationalError:
-            with open_client(store) as again:
-                keep(again, report.time, report.run, name, report.findings)
-    except ClickHouseError as error:
-        return store_said(error)
-    except (UserError, OSError) as error:
-        return str(error)
-    return ""
+def _show_stored(server: str, store: str | None, as_json: bool) -> None:
+    """What canaries found before: of a server by its name or its address, of all where none is given."""
+    with open_reader(store) as client:
+        names = []
+        if server:
+            ((name, url),) = server_names([server]).items()
+            names = list(filter(None, (server, name, known_as(client, url)[0])))
+        kept = newest(client, names)
+    if not kept:
+        raise UserError(f"no canary has found anything of {server or 'any server'} yet: hitmap canary URL")
+    print_kept(kept, as_json)
 
 
 @contextmanager
@@ -274,28 +270,6 @@ def _seconds(typed: str | None) -> tuple[float, ...]:
     if not waits or not all(0 < wait_s < 1e7 for wait_s in waits):
         raise UsageError(f"--lifetime {typed}: write seconds, as in 60,300")
     return waits
-
-
-def _known(client: Client, url: str) -> tuple[str, Mapping[str, str]]:
-    """The name under which a server was attached, and what it said of its cache."""
-    rows = client.query(_KNOWN, parameters={"url": url}).result_rows
-    return (str(rows[0][0]), dict(rows[0][1])) if rows else ("", {})
-
-
-def _device_tokens(facts: Mapping[str, str]) -> int | None:
-    """How much KV the device holds, where the server said so in its own words."""
-
-    def number(name: str) -> int:
-        text = facts.get(name, "")
-        return int(text) if text.isdecimal() else 0
-
-    blocks = number("num_gpu_blocks") or number("device_blocks")
-    return (
-        number("kv_cache_size_tokens")
-        or number("max_total_num_tokens")
-        or blocks * number("block_size")
-        or None
-    )
 
 
 @contextmanager

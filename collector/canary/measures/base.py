@@ -44,9 +44,12 @@ class Measure(ABC):
         """What was found. broken_off: why `collect` did not come to its end, empty where it did."""
 
 
+BROKEN_OFF = "broken off: "
+
+
 def because(reason: str, broken_off: str) -> str:
     """Why there is no figure: that the measurement was broken off goes before what it would have needed."""
-    return f"broken off: {broken_off}" if broken_off else reason
+    return BROKEN_OFF + broken_off if broken_off else reason
 
 
 class Reuse:

@@ -115,6 +115,9 @@ def _log_chance(met: int, calls: int, caches: int) -> float:
 @cache
 def _partitions(items: int, groups: int) -> int:
     """Into how many ways items fall into groups, none of them empty (Stirling's numbers of the second kind)."""
-    if groups in (0, items):
-        return int(groups == items)
-    return groups * _partitions(items - 1, groups) + _partitions(items - 1, groups - 1)
+    ways = [1, *[0] * groups]  # of no item yet, by groups
+    for _ in range(items):
+        for count in range(groups, 0, -1):
+            ways[count] = count * ways[count] + ways[count - 1]
+        ways[0] = 0
+    return ways[groups]

@@ -97,14 +97,17 @@ def test_every_limit_stops_before_and_says_which() -> None:
     clock = FakeClock()
     books = Ledger(Budget(requests=2, tokens=100, seconds=10, rate=1), clock)
     books.charge(60)
-    with pytest.raises(Spent, match="budget of 100 tokens has no room for 41 more"):
+    with pytest.raises(Spent, match="budget of 100 tokens has no room for 41 more") as spent:
         books.charge(41)
+    assert spent.value.part == "tokens"
     books.charge(40)
     assert clock.now() == 1.0, "the second waited for the rate"
-    with pytest.raises(Spent, match="2 requests"):
+    with pytest.raises(Spent, match="2 requests") as spent:
         books.charge(0)
-    with pytest.raises(Spent, match="10 seconds has no room to wait 9 s"):
+    assert spent.value.part == "requests"
+    with pytest.raises(Spent, match="10 seconds has no room to wait 9 s") as spent:
         books.wait(9)
+    assert spent.value.part == "seconds"
     assert (books.requests, books.tokens, clock.now()) == (2, 100, 1.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from cachemodel.alignment import Alignment
 from collector.canary import Budget
+from collector.canary.measures.replicas import _partitions
 from collector.canary.wire import Answer
 from tests.collector.canary.fakes import Cache, FakeServer, Key, finding, measured
 
@@ -142,6 +144,22 @@ def test_replicas_behind_a_random_balancer_lie_within_the_bounds() -> None:
         )
         inside += (found.low or 0) <= 4 <= (found.high or 0)
     assert inside >= 17
+
+
+@pytest.mark.parametrize(("routing", "low", "high"), [("random", 4, 4), ("sticky", 1, 1)])
+def test_as_many_repeats_as_may_be_asked_for(routing: str, low: int, high: int) -> None:
+    server = FakeServer(replicas=4, routing=routing, tell="cached")
+    found = finding(measured(server, "replicas", longest=64, repeats=1000), "replicas.caches")
+    assert (found.low, found.high) == (low, high)
+
+
+@pytest.mark.parametrize("items", [1, 7, 30])
+def test_partitions_are_those_of_bell(items: int) -> None:
+    """Stirling's numbers of a row sum to Bell's, which follow from one another by binomials."""
+    bell = [1]
+    for n in range(items):
+        bell.append(sum(math.comb(n, k) * bell[k] for k in range(n + 1)))
+    assert sum(_partitions(items, groups) for groups in range(items + 1)) == bell[items]
 
 
 def test_every_request_is_marked_and_its_own() -> None:
