@@ -10,6 +10,7 @@ from datetime import datetime
 from analysis.misses.choice import group_of
 from analysis.selection import parse_set, parse_time
 from cachemodel.errors import UserError
+from dashboard.text import in_browser
 
 LONGEST = 500  # characters of a value in an address
 MOST_CONDITIONS = 20
@@ -41,6 +42,11 @@ class Filters:
         terms = [f"{self.begin}/{self.end}"]
         terms += [f"{n}={literal(v)}" for n, v in (("server", self.server), ("model", self.model)) if v]
         return ",".join([*terms, *self.where])
+
+    @property
+    def request_of(self) -> str:
+        """The server whose request is looked at, empty where its id has to say enough; `*` in a name names none."""
+        return self.request_server or ("" if "*" in self.server else self.server)
 
     def query(self) -> dict[str, list[str]]:
         """The part of an address after `?`. Times always stand in it, the rest where it is not the default."""
@@ -110,7 +116,7 @@ def known(
         by = filters.by
     except UserError as error:
         by = Filters().by
-        problems.append(f"by={filters.by} in the address: {error}; {by} is shown")
+        problems.append(f"by={filters.by} in the address: {in_browser(str(error))}; {by} is shown")
     return dataclasses.replace(filters, where=tuple(where), by=by), problems
 
 

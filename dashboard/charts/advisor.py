@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 
 from analysis.advisor.report import Told
 from analysis.interval import Interval
-from dashboard.charts.misses import finished
-from dashboard.text import in_chart
+from dashboard.charts.frame import framed
+from dashboard.text import beside_bar, in_chart
 
 MOST_BARS = 15
 PREDICTED, UP_TO, MEASURED = "#0072B2", "#999999", "#D55E00"
@@ -20,7 +20,7 @@ def savings(told: Sequence[Told], verified: Mapping[int, Interval]) -> go.Figure
     rule can write are priced, as that is what is measured; else tokens. verified: by place in `told`."""
     shown = list(told[:MOST_BARS])
     in_ms = any(one.mean_ms for one in shown)
-    names = [in_chart(f"{at + 1}. {one.cause}", 36) for at, one in enumerate(shown)]
+    names = [in_chart(f"{at + 1}. {one.cause}") for at, one in enumerate(shown)]
     figure = go.Figure()
     if in_ms:
         _bars(figure, shown, [one.mean_ms for one in shown], names)
@@ -39,9 +39,13 @@ def savings(told: Sequence[Told], verified: Mapping[int, Interval]) -> go.Figure
         )
     figure.update_layout(height=150 + 30 * max(len(shown), 2), bargap=0.3, barmode="overlay")
     title = "ms of the mean time to first token saved" if in_ms else "prompt tokens that need not be computed"
-    figure.update_xaxes(title=title, tickformat="~g" if in_ms else "~s", rangemode="tozero")
-    figure.update_yaxes(tickvals=list(range(len(shown))), ticktext=names, autorange="reversed")
-    return finished(figure)
+    figure.update_xaxes(tickformat="~g" if in_ms else "~s", rangemode="tozero")
+    figure.update_yaxes(
+        tickvals=list(range(len(shown))),
+        ticktext=[beside_bar(f"{at + 1}. {one.cause}") for at, one in enumerate(shown)],
+        autorange="reversed",
+    )
+    return framed(figure, title)
 
 
 def _tokens(one: Told) -> Interval | None:

@@ -9,8 +9,9 @@ import plotly.graph_objects as go
 from analysis.attribution.model import Share, Verdict, View
 from analysis.numbers import digits
 from analysis.report.model import LayerLine
+from dashboard.charts.frame import framed, named
 from dashboard.colours import SEAM
-from dashboard.text import in_chart
+from dashboard.text import beside_bar, in_chart
 
 SLOWER, FASTER, WHOLE, FAINT = "#D55E00", "#0072B2", "#666666", "rgba(128,128,128,0.45)"
 MOST_BARS = 16
@@ -43,12 +44,12 @@ def waterfall(view: View) -> go.Figure:
         showlegend=False,
         margin={"l": 10, "r": 90, "t": 10, "b": 45},
     )
-    figure.update_xaxes(title="ms", zeroline=True, zerolinewidth=1.5, title_standoff=6)
+    figure.update_xaxes(zeroline=True, zerolinewidth=1.5, tickangle=0)
     rows = list(range(len(ticks)))
     figure.update_yaxes(
-        tickvals=rows, ticktext=[in_chart(t, 40) for t in ticks], autorange="reversed", automargin=True
+        tickvals=rows, ticktext=[beside_bar(t) for t in ticks], autorange="reversed", automargin=True
     )
-    return figure
+    return named(figure, "ms")
 
 
 def composition(layers: Sequence[LayerLine], names: tuple[str, str]) -> go.Figure:
@@ -59,7 +60,7 @@ def composition(layers: Sequence[LayerLine], names: tuple[str, str]) -> go.Figur
         if not any(end.value for end in ends):
             continue
         figure.add_bar(
-            y=[f"{side}: {in_chart(name, 40)}" for side, name in zip("AB", names, strict=True)],
+            y=[beside_bar(f"{side}: {name}") for side, name in zip("AB", names, strict=True)],
             x=[end.value for end in ends],
             orientation="h",
             name=in_chart(line.layer),
@@ -71,12 +72,9 @@ def composition(layers: Sequence[LayerLine], names: tuple[str, str]) -> go.Figur
         barmode="relative",
         height=190,
         bargap=0.3,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
-        margin={"l": 10, "r": 20, "t": 40, "b": 45},
     )
-    figure.update_xaxes(title="ms", title_standoff=6)
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    return figure
+    figure.update_yaxes(autorange="reversed")
+    return framed(figure, "ms")
 
 
 def _bar(

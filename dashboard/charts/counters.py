@@ -26,8 +26,10 @@ SERIES = (
     *("#8C564B", "#BCBD22", "#7F7F7F", "#17BECF", "#9467BD", "#E377C2"),
 )
 """Colours of lines, on light and on dark; the first of them are told apart by colour-blind readers, too."""
-_LIGHT = ("#F0B08A", "#B5DBF3", "#F3D594", "#8CCFB9")
-"""The first ones, for what a process counted of all requests, behind what was counted for one."""
+_STRONG = ("#D55E00", "#0072B2", "#882255")
+_PALE = ("#EEBF99", "#A6CEE4", "#B87A99")
+"""The same for what a process counted of all requests, behind what was counted for one. Any two of a strip are told
+apart, by colour-blind readers, too, and from both grounds."""
 _TOLD_MS = 1_000.0  # so often it is told at least where the probe reads as often
 _HELD_MS = 11_000.0  # a gauge holds until it is told again: between two readings of the slowest probe
 _REASON = "hitmap.tlb_flush.reason"
@@ -122,7 +124,7 @@ def _counters(trace: Trace) -> Iterator[Strip]:
             all_of = summed(o.series for o in trace.observed if _is(one, o.metric, o.attributes))
             lines += [
                 Line(", ".join(filter(None, [one.name, whose])), points, whose, shades[place])
-                for whose, points, shades in ((PROCESS, all_of, _LIGHT), (THREAD, own, SERIES))
+                for whose, points, shades in ((PROCESS, all_of, _PALE), (THREAD, own, _STRONG))
                 if points
             ]
         if lines:

@@ -10,14 +10,14 @@ import plotly.graph_objects as go
 from analysis.heatmap.colours import RAMP, UNKNOWN, ZONES
 from analysis.heatmap.model import LAYERS, Cell, Heatmap, Row, tells, top_of, value_of
 from analysis.heatmap.words import percent, shown, spread
-from dashboard.charts.misses import finished
+from dashboard.charts.frame import framed
 from dashboard.export import to_html as page_of
-from dashboard.text import in_chart
+from dashboard.text import beside_bar, in_chart
 
 ZONE_WORDS = {"hot": "hot, above 90 %", "warm": "warm, 60 to 90 %", "cold": "below 60 %"}
 FRAME = "#E6007A"  # stands out from every colour of the ramp, on light and on dark
 _CELLS, _BAND = (0.0, 0.70), (0.74, 0.88)  # of the height of a row
-_MOST_TICKS = 14
+_MOST_TICKS = 6  # as many have room on a narrow screen
 Matrix = list[list[float | None]]
 
 
@@ -55,15 +55,15 @@ def grid(found: Heatmap, layer: str) -> go.Figure:
     step = max(1, -(-columns // _MOST_TICKS))
     ticks = list(range(0, columns, step))
     figure.update_xaxes(
-        title="position in the prompt, tokens", range=[-0.5, max(columns, 1) - 0.5], showgrid=False, zeroline=False,
-        tickvals=[tick - 0.5 for tick in ticks], ticktext=[f"{found.edges[tick]:,}" for tick in ticks],
+        range=[-0.5, max(columns, 1) - 0.5], showgrid=False, zeroline=False,
+        tickvals=[tick - 0.5 for tick in ticks], ticktext=[_tick(found.edges[tick]) for tick in ticks],
     )  # fmt: skip
-    names = [name(found, row) for row in found.rows]
+    names = [beside_bar(_name(found, row)) for row in found.rows]
     figure.update_yaxes(
         range=[max(len(found.rows), 1), -0.1], showgrid=False, zeroline=False,
         tickvals=[at + _CELLS[1] / 2 for at in range(len(names))], ticktext=names,
     )  # fmt: skip
-    return finished(figure).update_layout(margin_t=34)  # room for the buttons that plotly shows there
+    return framed(figure, "position in the prompt, tokens")
 
 
 def to_html(found: Heatmap) -> str:
@@ -77,8 +77,12 @@ def to_html(found: Heatmap) -> str:
 
 
 def name(found: Heatmap, row: Row) -> str:
-    """Of a row, for an axis."""
-    return in_chart(row.key if found.by == "template" else row.key[:19].replace("T", " "), 40)
+    """Of a row, for plotly."""
+    return in_chart(_name(found, row))
+
+
+def _name(found: Heatmap, row: Row) -> str:
+    return row.key if found.by == "template" else row.key[:19].replace("T", " ")
 
 
 def hover(found: Heatmap, row: Row, cell: Cell) -> str:
@@ -144,6 +148,11 @@ def _frames(row: Row) -> Iterator[tuple[int, int]]:
         if pays:
             places = [column for column, _ in run]
             yield places[0], places[-1] + 1
+
+
+def _tick(token: int) -> str:
+    """In few characters: 8,192, then 12.3k."""
+    return f"{token:,}" if token < 10_000 else f"{token / 1000:.3g}k"
 
 
 def _unit(layer: str) -> str:

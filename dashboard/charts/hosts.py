@@ -11,10 +11,12 @@ from plotly.subplots import make_subplots
 from analysis.observed.figures import FIGURES
 from analysis.observed.watched import Key, Lane, Lanes
 from dashboard.charts.counters import SERIES
+from dashboard.charts.frame import ABOVE
 from dashboard.text import in_chart
 
 MOST_LINES = len(SERIES)
 _SMALL, _LANE, _GAP = 118, 70, 34  # pixels: of a small chart, of a lane, for a title between charts
+_TURNED = 84  # pixels of times that are turned, as they are on a narrow screen
 _FLIGHT = "#7F7F7F"
 
 
@@ -37,13 +39,22 @@ def small_charts(found: Lanes, names: Mapping[Key, str], figures: Sequence[str])
     if len(figures) % 2:
         figure.update_xaxes(visible=False, row=rows, col=2)
         figure.update_yaxes(visible=False, row=rows, col=2)
+    _below_legend(figure, _GAP / (rows * (_SMALL + _GAP)))
     figure.update_layout(
         showlegend=True,
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
-        margin={"l": 55, "r": 15, "t": 30, "b": 95},
-        height=rows * (_SMALL + _GAP) + 95,
+        legend=ABOVE,
+        margin={"l": 55, "r": 25, "t": 20, "b": _TURNED},
+        height=rows * (_SMALL + _GAP) + _GAP + 20 + _TURNED,
     )
     return figure
+
+
+def _below_legend(figure: go.Figure, room: float) -> None:
+    """Lower by that share of the whole: the legend ends where the charts begin, and their titles stand between."""
+    for axis in figure.select_yaxes():
+        axis.domain = [(1 - room) * end for end in axis.domain]
+    for title in figure.layout.annotations:
+        title.y *= 1 - room
 
 
 def stacked(found: Lanes, of: Key, figures: Sequence[str], server: str) -> go.Figure:
@@ -76,7 +87,7 @@ def _charts(names: Sequence[str], rows: int, columns: int, height: int) -> go.Fi
         cols=columns,
         shared_xaxes="all",
         subplot_titles=titles,
-        horizontal_spacing=0.07,
+        horizontal_spacing=0.13,  # on a narrow screen numbers of the right one need it
         vertical_spacing=min(_GAP / (rows * (height + _GAP)), 1 / max(rows - 1, 1)),
     )
     figure.update_annotations(font={"size": 13})

@@ -9,8 +9,9 @@ from itertools import pairwise
 import plotly.graph_objects as go
 
 from analysis.misses.report_model import CeilingLine, EventsLine, MissLine
+from dashboard.charts.frame import framed
 from dashboard.colours import PARTS, SEAM, part_of
-from dashboard.text import in_chart
+from dashboard.text import beside_bar, in_chart
 
 MOST_BARS = 20
 CEILINGS = {  # name -> colour, from what was served to all there was
@@ -25,7 +26,8 @@ def groups(lines: Sequence[MissLine], unit: str) -> go.Figure:
     """A bar a group, split by part. unit: "share" of its prompt tokens, or "tokens"."""
     shown = lines[:MOST_BARS]
     figure = go.Figure()
-    names = [in_chart(line.key or "(none)", 40) for line in shown]
+    names = [in_chart(line.key or "(none)") for line in shown]
+    beside = [beside_bar(line.key or "(none)") for line in shown]
     for name in _present(line.parts for line in shown):
         counts = [line.parts.get(name, 0) for line in shown]
         whole = [sum(line.parts.values()) or 1 for line in shown]
@@ -40,12 +42,11 @@ def groups(lines: Sequence[MissLine], unit: str) -> go.Figure:
         )
     figure.update_layout(barmode="stack", height=150 + 34 * max(len(shown), 2), bargap=0.25)
     figure.update_xaxes(
-        title="share of prompt tokens" if unit == "share" else "prompt tokens",
         tickformat=".0%" if unit == "share" else "~s",
         range=[0, 1] if unit == "share" else None,
     )
-    figure.update_yaxes(tickvals=list(range(len(shown))), ticktext=names, autorange="reversed")
-    return finished(figure)
+    figure.update_yaxes(tickvals=list(range(len(shown))), ticktext=beside, autorange="reversed")
+    return framed(figure, "share of prompt tokens" if unit == "share" else "prompt tokens")
 
 
 def trend(lines: Sequence[MissLine], unit: str) -> go.Figure:
@@ -75,14 +76,14 @@ def trend(lines: Sequence[MissLine], unit: str) -> go.Figure:
         tickformat=".0%" if unit == "share" else "~s",
         range=[0, 1] if unit == "share" else None,
     )
-    figure.update_xaxes(title="time, UTC", type="date")
-    return finished(figure)
+    figure.update_xaxes(type="date")
+    return framed(figure, "time, UTC", dates=True)
 
 
 def ceilings(lines: Sequence[CeilingLine]) -> go.Figure:
     """For each server what it served beside what it could have, as shares of its prompt tokens."""
     shown = lines[:MOST_BARS]
-    names = [in_chart(line.server, 40) for line in shown]
+    names = [in_chart(line.server) for line in shown]
     figure = go.Figure()
     for what, colour in list(CEILINGS.items())[:-1]:
         counts = [getattr(line, what) for line in shown]
@@ -105,9 +106,13 @@ def ceilings(lines: Sequence[CeilingLine]) -> go.Figure:
             "<extra></extra>",
         )
     figure.update_layout(barmode="group", height=150 + 84 * len(shown), bargap=0.3)
-    figure.update_xaxes(title="share of prompt tokens", tickformat=".0%", range=[0, 1])
-    figure.update_yaxes(tickvals=list(range(len(shown))), ticktext=names, autorange="reversed")
-    return finished(figure)
+    figure.update_xaxes(tickformat=".0%", range=[0, 1])
+    figure.update_yaxes(
+        tickvals=list(range(len(shown))),
+        ticktext=[beside_bar(line.server) for line in shown],
+        autorange="reversed",
+    )
+    return framed(figure, "share of prompt tokens")
 
 
 def stored(lines: Sequence[EventsLine]) -> go.Figure:
@@ -123,8 +128,8 @@ def stored(lines: Sequence[EventsLine]) -> go.Figure:
         )
     figure.update_layout(barmode="stack", height=280, bargap=0.1)
     figure.update_yaxes(title="tokens of stored blocks", tickformat="~s")
-    figure.update_xaxes(title="time, UTC", type="date")
-    return finished(figure)
+    figure.update_xaxes(type="date")
+    return framed(figure, "time, UTC", dates=True)
 
 
 def _present(parts: Iterable[dict[str, int]]) -> list[str]:
@@ -152,22 +157,3 @@ def _without_gaps(lines: Sequence[MissLine]) -> list[MissLine]:
         if after is None or datetime.fromisoformat(after.begin) > end:
             found.append(MissLine("", 0, 0, 0, {}, begin=end.isoformat()))
     return found
-
-
-def finished(figure: go.Figure) -> go.Figure:
-    """With its legend below the axis, however high the figure is."""
-    figure.update_layout(
-        legend={
-            "orientation": "h",
-            "yref": "container",
-            "y": 0,
-            "yanchor": "bottom",
-            "x": 0,
-            "traceorder": "normal",
-        },
-        margin={"l": 10, "r": 20, "t": 10, "b": 95},
-        showlegend=True,
-    )
-    figure.update_xaxes(automargin=False, title_standoff=8)
-    figure.update_yaxes(automargin=True)
-    return figure

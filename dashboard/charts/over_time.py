@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import plotly.graph_objects as go
 
 from analysis.over_time import Course, Marker
+from dashboard.charts.frame import framed
 from dashboard.text import in_chart
 
 SIDES = {"A": "#0072B2", "B": "#D55E00"}
@@ -58,12 +59,10 @@ def latency(
         dragmode="select",
         selectdirection="h",
         hovermode="x unified",
-        margin={"l": 10, "r": 20, "t": 26, "b": 40},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
     )
-    figure.update_xaxes(title="time, UTC", type="date", title_standoff=6)
-    figure.update_yaxes(title=f"{what}, ms", rangemode="tozero", automargin=True)
-    return figure
+    figure.update_xaxes(type="date")
+    figure.update_yaxes(title=f"{what}, ms", rangemode="tozero")
+    return framed(figure, "time, UTC", dates=True)
 
 
 def _with_gaps(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from analysis.misses.report_model import Explanation, TokenRun
-from dashboard.charts.misses import finished
+from dashboard.charts.frame import framed
 from dashboard.colours import SEAM, part_of
 from dashboard.text import in_chart
 
@@ -34,9 +34,9 @@ def strip(found: Explanation) -> go.Figure:
         bargap=0,
         hoverlabel={"align": "left"},
     )
-    figure.update_xaxes(title="token of the prompt", range=[0, max(found.prompt, 1)], tickformat=",d")
+    figure.update_xaxes(range=[0, max(found.prompt, 1)], tickformat=",d")
     figure.update_yaxes(visible=False)
-    return finished(figure)
+    return framed(figure, "token of the prompt")
 
 
 def span(run: TokenRun) -> str:

@@ -13,6 +13,7 @@ from analysis.observed.spans import shown
 from analysis.observed.words import COLOUR_OF, amount
 from cachemodel.observed import SPAN_COUNTERS
 from dashboard.charts.counters import Strip, draw, legend
+from dashboard.charts.frame import ABOVE, named
 from dashboard.colours import SEAM
 from dashboard.text import in_chart
 
@@ -56,20 +57,13 @@ def waterfall(trace: Trace, strips: Sequence[Strip]) -> go.Figure:
         barmode="overlay",
         bargap=0.25,
         hoverlabel={"align": "left"},
-        legend={
-            "orientation": "h",
-            "yref": "container",
-            "y": 1,
-            "yanchor": "top",
-            "x": 0,
-            "traceorder": "normal",
-        },
+        legend=ABOVE,
         showlegend=True,
     )
     begin, end = _range(trace)
     figure.update_xaxes(range=[begin, end], zeroline=False)
-    figure.update_xaxes(title="ms after its arrival", title_standoff=6, row=len(heights), col=1)
-    return figure
+    figure.update_xaxes(tickangle=0)
+    return named(figure, "ms after its arrival")
 
 
 def _range(trace: Trace) -> tuple[float, float]:

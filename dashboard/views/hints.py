@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 
 import streamlit as st
@@ -84,12 +85,36 @@ def unknown(report: MissReport) -> None:
         st.markdown(f"- {plain(need)}")
 
 
-def next_steps(report: MissReport) -> None:
-    """Commands and fixes worth trying."""
-    if report.next_steps:
+def next_steps(report: MissReport, filters: Filters, choices: Choices) -> None:
+    """Fixes and commands worth trying; to group what is shown by something else is a click."""
+    commands = {step: _grouping(step, report, filters) for step in report.next_steps}
+    steps = [step for step, by in commands.items() if by is None]
+    groups = [by for by in commands.values() if by and not _one_only(by, filters, choices)]
+    if steps or groups:
         st.markdown("Next:")
-    for step in report.next_steps:
+    for step in steps:
         if step.startswith("hitmap "):
             st.code(step, language=None)
         else:
             st.markdown(f"- {plain(step)}")
+    for by in groups:
+        st.button(f"Group by {plain(by)}", on_click=set_filters, kwargs={"by": by}, help="who it is")
+
+
+def _grouping(step: str, report: MissReport, filters: Filters) -> str | None:
+    """What a command groups by that is about the requests that are shown, or names none; None of any other step."""
+    if not step.startswith("hitmap misses "):
+        return None
+    words = shlex.split(step, comments=True)[2:]
+    if "--by" not in words[:-1]:
+        return None
+    at = words.index("--by")
+    named = [*words[:at], *words[at + 2 :]]
+    return words[at + 1] if named in ([], [report.name], [filters.selection]) else None
+
+
+def _one_only(by: str, filters: Filters, choices: Choices) -> bool:
+    """Whether it would be a single group, or those that are shown."""
+    names = {"server": (filters.server, choices.servers), "model": (filters.model, choices.models)}
+    picked, known = names.get(by, ("*", [by, ""]))
+    return by == filters.by or len(known) < 2 or bool(picked and "*" not in picked)

@@ -24,6 +24,7 @@ from dashboard.filter_bar import OWN, STATE, Own, chosen, one_of, own_value, set
 from dashboard.filters import Filters
 from dashboard.source import reader
 from dashboard.text import plain
+from dashboard.views.across import to_requests
 from dashboard.views.hosts_tables import as_rows, gpus, processes
 from dashboard.views.link import link
 from dashboard.words import moment
@@ -144,7 +145,7 @@ def _show(found: Hosts, filters: Filters) -> None:
         )
     one = _looked_at(found.processes)
     if one:
-        _one(one, found, figures)
+        _one(one, found, filters, figures)
     elif shown:
         _many("Processes over time", shown, found, [figure.name for figure in OF_PROCESSES], figures)
     if found.gpus:
@@ -177,12 +178,13 @@ def _looked_at(watched: Sequence[Watched]) -> Watched | None:
     return found
 
 
-def _one(one: Watched, found: Hosts, figures: dict[str, go.Figure]) -> None:
+def _one(one: Watched, found: Hosts, filters: Filters, figures: dict[str, go.Figure]) -> None:
     """A process over time, with the requests of its server."""
     heading = f"{one.name} on {one.host}"
     left, right = st.columns([5, 2], vertical_alignment="bottom")
     left.subheader(plain(heading), anchor=False)
     right.button("All processes", on_click=_choose, args=(None,), width="stretch")
+    to_requests(one, filters)
     told = _lanes([one], found.begin, found.end, one.server)
     moved = {lane.figure for lane in told.lanes if any(lane.values)}
     names = [figure.name for figure in OF_PROCESSES if figure.name in moved]

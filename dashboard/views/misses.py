@@ -48,7 +48,7 @@ def page() -> None:
         hints.nothing_in(filters, choices)
         return
     st.markdown(f"**{plain(report.answer)}**")
-    hints.next_steps(report)
+    hints.next_steps(report, filters, choices)
     if report.total.requests:
         _tiles(report)
     if report.warnings:

@@ -15,7 +15,7 @@ from dashboard.charts.prompt import MOST_RUNS, span, strip
 from dashboard.colours import part_of
 from dashboard.filter_bar import set_filters, widget
 from dashboard.filters import Filters
-from dashboard.text import one_line, plain
+from dashboard.text import in_browser, one_line, plain
 from dashboard.words import moment
 
 _TABLE = "table.requests"
@@ -45,9 +45,9 @@ def section(filters: Filters, choices: Choices) -> None:
         st.caption("Tick a row or type an id to see where each token of its prompt came from.")
         return
     try:
-        found = data.explanation(filters.request, filters.request_server)
+        found = data.explanation(filters.request, filters.request_of)
     except UserError as error:
-        st.error(plain(str(error)))
+        st.error(plain(in_browser(str(error))))
         return
     _show(found)
 
@@ -94,6 +94,7 @@ def _show(found: Explanation) -> None:
         f"**{plain(found.request_id)}** on {plain(found.server)}, {plain(found.model)}, "
         f"{moment(found.time)}: {found.prompt:,} prompt tokens, {served}{estimate}"
     )
+    in_common(found)
     st.plotly_chart(
         strip(found), config={"displaylogo": False}, key="chart.strip", alt="where each token came from"
     )
@@ -106,8 +107,21 @@ def _show(found: Explanation) -> None:
     if found.recomputed:
         facts.append(f"{found.recomputed:,} tokens computed again after a preemption")
     st.caption("; ".join(facts))
+    notes(found)
+
+
+def in_common(found: Explanation) -> None:
+    """The earlier request that says most of it."""
+    if found.earlier:
+        st.markdown(plain(f"{found.earlier[0].upper()}{found.earlier[1:]}."))
+
+
+def notes(found: Explanation) -> None:
+    """What weakens it, and what to do about its largest causes."""
     for note in found.notes:
         st.caption(plain(note))
+    if found.next_steps:
+        st.markdown("\n".join(["Next:", *(f"- {plain(step)}" for step in found.next_steps)]))
 
 
 def _runs(shown: list[TokenRun]) -> None:

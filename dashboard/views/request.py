@@ -24,9 +24,11 @@ from dashboard.export import csv_of_table, to_html
 from dashboard.filter_bar import bar, own_value, pick, set_filters, widget
 from dashboard.filters import Filters
 from dashboard.source import reader
-from dashboard.text import plain
+from dashboard.text import in_browser, plain
 from dashboard.views import hints
+from dashboard.views.across import to_hosts
 from dashboard.views.link import link
+from dashboard.views.prompt import in_common, notes
 from dashboard.views.request_tables import as_rows, observed
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
@@ -52,9 +54,9 @@ def page() -> None:
         _choose(filters, choices)
         return
     try:
-        trace, explained, made = _read(filters.request, filters.request_server or filters.server)
+        trace, explained, made = _read(filters.request, filters.request_of)
     except UserError as error:
-        st.error(plain(str(error)))
+        st.error(plain(in_browser(str(error))))
         _choose(filters, choices)
         return
     _show(trace, explained, made, filters)
@@ -180,6 +182,7 @@ def _show(trace: Trace, explained: Explanation | str, made: datetime, filters: F
     left.markdown(f"**{plain(words.answer(trace))}**")
     left.caption("  \n".join(plain(line) for line in words.described(trace)))
     link(right, made, filters, shlex.join(["hitmap", "trace", trace.request_id, "--server", trace.server]))
+    to_hosts(trace, filters)
     figures = {}
     strips = counters.strips(trace)
     moved = [one for one in strips if one.highest > 0]
@@ -192,9 +195,10 @@ def _show(trace: Trace, explained: Explanation | str, made: datetime, filters: F
     elif explained.prompt:
         figures["Its prompt, token by token"] = strip(explained)
         _chart(figures, "chart.prompt")
+        in_common(explained)
         if len(explained.runs) > MOST_RUNS:
             st.caption(f"The first {MOST_RUNS:,} of {len(explained.runs):,} runs are drawn.")
-        st.caption("  \n".join(plain(note) for note in explained.notes))
+        notes(explained)
     st.subheader("Everything observed", anchor=False)
     observed(trace)
     _unknown(trace)

@@ -110,6 +110,7 @@ def explain(client: object, request_id: str, server: str = "") -> Explanation:
     return Explanation(
         request_id, server or "vllm-a", "m", START.isoformat(), 410, 320, False, "server", 16,
         "hits come in units of 16 tokens", runs, {"queue": 1.5, "prefill": 20.25}, None, [f"a note on {HOSTILE}"],
+        ["evicted/capacity: give KV more room"], f"the same as {HOSTILE} (4 s before) up to token 400",
     )  # fmt: skip
 
 

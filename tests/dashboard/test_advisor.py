@@ -50,6 +50,7 @@ from tests.collector.support import HASHER
 from tests.conftest import Database
 from tests.dashboard.advised import DAY, fill
 from tests.dashboard.conftest import Served, start, stop
+from tests.dashboard.looks import WIDTHS, faults, whole
 from tests.dashboard.made import HOSTILE
 
 SELECTION = f"{DAY['from']}/{DAY['to']}"
@@ -374,7 +375,7 @@ def test_a_figure_has_what_cards_have(filled: Database, draw: Draw) -> None:
         2.0,
     )
     assert (list(measured.x), list(measured.y), measured.error_x.arrayminus[0]) == ([11.0], [0], 2.0)
-    assert "ms" in figure.layout.xaxis.title.text
+    assert [note.text for note in figure.layout.annotations] == ["ms of the mean time to first token saved"]
 
 
 @pytest.fixture
@@ -398,6 +399,10 @@ def test_in_a_browser(
     assert "**bold**" in main.inner_text()
     assert page.evaluate("window.hit") is None
     assert main.locator("a[href]").count() == 0
+    for width in reversed(WIDTHS):
+        page.set_viewport_size({"width": width, "height": 900})
+        whole(page)
+        assert faults(page) == [], width
     clock = (
         page.get_by_test_id("stVerticalBlock")
         .filter(has=page.get_by_text("clock at messages[0].content"))

@@ -12,6 +12,9 @@ import pytest
 import dashboard
 from analysis.misses.parts import COLOURS, HITS
 from analysis.misses.parts import PARTS as NAMES
+from analysis.observed.model import Observed, Span, Trace
+from cachemodel.observed import BY_NAME, SPAN_COUNTERS
+from dashboard.charts.counters import strips
 from dashboard.colours import PARTS, SEAM, part_of
 
 # How people without red or green cones see linear RGB (Machado, Oliveira and Fernandes 2009, severity 1.0).
@@ -27,6 +30,10 @@ EYES = {
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 WHITE = np.array([0.9505, 1.0, 1.089])
 APART = 13.0  # CIE76 units; 2.3 is the smallest difference that can be seen side by side
+CLEAR, CLEARER = (
+    22.0,
+    35.0,
+)  # where nothing but colour tells, and bars of up to three, or of two kinds lie on each other
 
 
 def linear(colour: str) -> np.ndarray:
@@ -77,3 +84,35 @@ def test_themes_are_legible(name: str) -> None:
     seam = "#808080"  # whatever a part's colour, its edge shows (WCAG 1.4.11)
     assert SEAM["color"].startswith("rgba(128,128,128")
     assert contrast(seam, colours["backgroundColor"]) >= 3
+
+
+def everything_counted() -> Trace:
+    """A request whose threads and process counted all there is to count, and whose GPU moved over every link."""
+    span = Span(
+        "b", "", "llm_request", "s", 0.0, 1e6, 0, own=True, counted={c.name: 5.0 for c in SPAN_COUNTERS}
+    )
+    named = [(c.metric, dict(c.attributes)) for c in SPAN_COUNTERS]
+    named += [(name, {}) for name in ("hw.gpu.io", "hitmap.gpu.nvlink.io", "hitmap.gpu.c2c.io")]
+    observed = [
+        Observed(BY_NAME[metric].layer, metric, attributes, BY_NAME[metric].unit, "", "p (1)", 5.0, 1.0, "procfs", 1,
+                 series=[(0.0, 1e6, 5.0)])
+        for metric, attributes in named
+    ]  # fmt: skip
+    return Trace("r", "s", "", "2026-11-30T12:00:00Z", 1e6, None, {}, {}, [], [span], [], observed, [], None)
+
+
+@pytest.mark.parametrize("eyes", EYES)
+def test_lines_of_a_strip_are_told_apart_and_from_the_ground(eyes: str) -> None:
+    """What a process and what the threads of a request counted, of up to three kinds: bars over each other."""
+    found = {strip.title: strip for strip in strips(everything_counted())}
+    four = [title for title, strip in found.items() if len(strip.lines) == 4]
+    assert four == ["threads on and off CPU", "context switches/s"]
+    grounds = {name: theme(name)["backgroundColor"] for name in ("light", "dark")}
+    for title, strip in found.items():
+        colours = {line.name: line.colour for line in strip.lines} | grounds
+        seen = {name: lab(np.clip(EYES[eyes] @ linear(colour), 0, 1)) for name, colour in colours.items()}
+        for a, b in itertools.combinations(seen, 2):
+            least = CLEARER if title in four and not {a, b} & set(grounds) else CLEAR
+            assert np.linalg.norm(seen[a] - seen[b]) >= least or {a, b} == set(grounds), (
+                f"{title}: {a} and {b}"
+            )

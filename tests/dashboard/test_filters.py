@@ -97,3 +97,23 @@ def test_each_of_several_is_named_and_the_rest_stays() -> None:
 def test_what_the_store_has_stays() -> None:
     asked = Filters(server="vllm-*", model="m", where=("label.model=x", "ttft_us>5"), by="label.model")
     assert known(asked, ["vllm-a"], ["m"], ["model"], NOW) == (asked, [])
+
+
+def test_what_is_said_of_an_address_is_not_about_a_terminal() -> None:
+    _, problems = known(Filters(by="tenant"), ["vllm-a"], ["m"], [], NOW)
+    (told,) = problems
+    assert "by=isolation groups by salt and adapter" in told
+    assert "--" not in told
+
+
+@pytest.mark.parametrize(
+    ("filters", "server"),
+    [
+        (Filters(), ""),
+        (Filters(server="a"), "a"),
+        (Filters(server="a", request_server="b"), "b"),
+        (Filters(server="vllm-*"), ""),
+    ],
+)
+def test_whose_request_is_looked_at(filters: Filters, server: str) -> None:
+    assert filters.request_of == server

@@ -76,3 +76,58 @@ def test_where_nothing_could_be_served_there_are_words_and_no_blank_chart(
     shown = said(draw(filled.client, **HOUR))
     assert "What each server could have served" in shown
     assert "Nothing was served, and nothing could have been" in shown
+
+
+@pytest.mark.parametrize(
+    ("step", "address", "groups"),
+    [
+        ("hitmap misses --by template    # who it is", {}, ["template"]),
+        ("hitmap misses --by template    # who it is", {"server": "vllm-a"}, ["template"]),
+        ("hitmap misses --by server    # who it is", {"by": "template"}, ["server"]),
+        ("hitmap misses --by server    # who it is", {"by": "template", "server": "vllm-a"}, []),
+        ("hitmap misses --by server    # who it is", {"by": "template", "server": "vllm-*"}, ["server"]),
+        ("hitmap misses --by model    # who it is", {}, []),  # there is one
+        (
+            "hitmap misses 2026-11-29T12:00/2026-11-29T13:00,server=vllm-a --by template",
+            {"server": "vllm-a"},
+            ["template"],
+        ),
+    ],
+)
+def test_to_group_by_something_else_is_a_click_and_keeps_the_filters(
+    filled: Database,
+    draw: Draw,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    address: dict[str, str],
+    groups: list[str],
+) -> None:
+    report = replace(made(None, "-1h/now"), next_steps=[step])
+    monkeypatch.setattr(reports, "build", lambda *_, **__: report)
+    page = draw(filled.client, **HOUR, **address)
+    buttons = [button for button in page.button if button.label.startswith("Group by ")]
+    assert [button.label.removeprefix("Group by ") for button in buttons] == groups
+    assert step not in said(page), "it is a command, about other requests than those that are shown"
+    assert ("Next:" in said(page)) == bool(groups)
+    for button in buttons:
+        before = dict(page.query_params)
+        button.click().run()
+        assert not page.exception
+        kept = {name: value for name, value in before.items() if name != "by"}
+        by = (
+            {} if groups == ["server"] else {"by": groups[0]}
+        )  # what is the default does not stand in an address
+        assert dict(page.query_params) == kept | by
+
+
+def test_a_command_about_other_requests_stays_one(
+    filled: Database, draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [
+        "hitmap misses server=vllm-b --by template",
+        "hitmap misses server=vllm-a    # the group with most of it",
+    ]
+    report = replace(made(None, "-1h/now"), next_steps=steps)
+    monkeypatch.setattr(reports, "build", lambda *_, **__: report)
+    shown = [code.value for code in draw(filled.client, **HOUR).code]
+    assert [code for code in shown if code in steps] == steps
