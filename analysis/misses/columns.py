@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Any
@@ -44,6 +44,12 @@ def hours(first: int, last: int) -> str:
     # a time zone may be off by half an hour: the last moment counts too
     named = [*seconds, last // 1_000_000]
     return f"toStartOfHour(time) IN ({', '.join(f'toStartOfHour(toDateTime({s}))' for s in named)})"
+
+
+def hours_of(moments: Iterable[int]) -> str:
+    """The same for the hours of single moments, however far apart."""
+    quarters = sorted({moment // 900_000_000 * 900 for moment in moments})  # a time zone may be off by that
+    return f"toStartOfHour(time) IN ({', '.join(f'toStartOfHour(toDateTime({s}))' for s in quarters)})"
 
 
 class Columns:

@@ -1,18 +1,24 @@
 """Which earlier request a prompt has most in common with: the one that first sent its last block that is not new, or
-most of the passage that now stands behind something else."""
+had most of the passage that now stands behind something else."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from analysis.misses.columns import at, hours
+from analysis.misses.holders import Sender, holders
 from analysis.misses.model import NOT_TOLD, Chains, Hashes, Sent
 from analysis.misses.reader import Reading
 from analysis.misses.report_model import TokenRun
 from analysis.misses.sentences import ago
 
-_Sender = tuple[str, int]  # a server and when, by the client's clock, microseconds
+_MOST_LIKELY = (
+    8  # of those that first sent some of a passage: the latest, and those that first sent most of it
+)
+_SHARES = ((0.9, "nearly all of "), (0.5, "most of "), (0, "some of "))
 
 
 def earlier(client: Client, reading: Reading, chains: Chains, sent: int, moved: TokenRun | None) -> str:
@@ -49,26 +55,35 @@ def earlier(client: Client, reading: Reading, chains: Chains, sent: int, moved: 
 
 
 def _passage(client: Client, reading: Reading, chains: Chains, sent: int, moved: TokenRun) -> str:
-    """Where a passage stood before."""
+    """Where most of a passage stood before: of those that were the first to send some piece of it, the one that had
+    most tokens of it, the latest of several. A conversation that grows has its pieces from all of its turns, and its
+    last turn had nearly all of them."""
     ends = int(chains.pieces_from[0]) + np.cumsum(chains.piece_tokens)
-    inside = np.flatnonzero((ends > moved.start) & (ends - chains.piece_tokens < moved.end))
-    first = _firsts(reading, reading.pieces_told, chains.pieces[inside], sent)
-    told = [sender for sender in first if sender]
-    if not told:
+    begins = ends - chains.piece_tokens
+    inside = np.flatnonzero((ends > moved.start) & (begins < moved.end))
+    pieces, which = np.unique(chains.pieces[inside], return_inverse=True)
+    told = np.minimum(ends, moved.end)[inside] - np.maximum(begins, moved.start)[inside]
+    tokens = np.bincount(which, told, minlength=len(pieces))
+    first = _firsts(reading, reading.pieces_told, pieces, sent)
+    of = {sender: piece for sender, piece in zip(first, pieces.tolist(), strict=True) if sender}
+    senders = sorted(Counter(sender for sender in first if sender).items(), key=lambda item: item[0][1])
+    likely = {*senders[-_MOST_LIKELY:], *sorted(senders, key=lambda item: item[1])[-_MOST_LIKELY:]}
+    if not likely:
         return ""
-    sender = max(sorted(set(told)), key=told.count)
-    row = inside[first.index(sender)]
-    piece = reading.fleets.apart(chains.pieces[row : row + 1], chains.server)
-    name = _name(client, sender, "has(pieces, {values:Array(UInt64)}[1])", piece)
-    if not name:
+    plain = reading.fleets.apart(pieces, np.repeat(chains.server, len(pieces)))
+    places = dict(zip(pieces.tolist(), plain.tolist(), strict=True))
+    found = holders(client, {sender: places[of[sender]] for sender, _ in likely})
+    best = max(found, key=lambda one: (one.tokens(plain, tokens), one.time), default=None)
+    if not best:
         return ""
-    share = told.count(sender) / len(first)
-    of = "" if share == 1 else "most of " if share > 1 / 2 else "some of "
-    when = f"{ago(sent - sender[1])} before"
-    return f"{of}tokens {moved.start:,} to {moved.end:,} stood in {name} ({when}), behind something else"
+    had = best.tokens(plain, tokens) / tokens.sum()
+    share = "" if had == 1 else next(words for least, words in _SHARES if had >= least)
+    when = f"{ago(sent - best.time)} before"
+    passage = f"{share}tokens {moved.start:,} to {moved.end:,}"
+    return f"{passage} stood in {best.request_id} ({when}), behind something else"
 
 
-def _firsts(reading: Reading, told: Sent, hashes: Hashes, sent: int) -> list[_Sender | None]:
+def _firsts(reading: Reading, told: Sent, hashes: Hashes, sent: int) -> list[Sender | None]:
     """Who of its fleet first sent each of some blocks or pieces, before it was sent itself. told: as in the reading, by
     the clocks of the clients."""
     those = np.flatnonzero((told.first < sent) & np.isin(told.hash, hashes))
@@ -80,7 +95,7 @@ def _firsts(reading: Reading, told: Sent, hashes: Hashes, sent: int) -> list[_Se
     return [by_hash.get(value) for value in hashes.tolist()]
 
 
-def _name(client: Client, sender: _Sender, has: str, values: Hashes) -> str:
+def _name(client: Client, sender: Sender, has: str, values: Hashes) -> str:
     """The id of the request of that server and time of which the SQL `has` is true, given its `values`."""
     rows = client.query(
         f"""

@@ -17,13 +17,13 @@ from analysis.misses.earlier import earlier
 from analysis.misses.evidence import Histories, Seen, held_at
 from analysis.misses.find import Found, find
 from analysis.misses.model import NOT_TOLD, Chains, Flags, Ladder
+from analysis.misses.next_steps import advice, fixes
 from analysis.misses.parts import CACHED, EVICTED, UNKNOWN, rows_of
 from analysis.misses.prompt_text import PromptText, prompt_text
 from analysis.misses.reader import Reading
 from analysis.misses.report_model import Explanation, TokenRun
 from analysis.misses.single import read_one
 from analysis.misses.standing import standing
-from analysis.misses.words import fixes
 from cachemodel.alignment import Alignment
 from cachemodel.causes import LADDER, MissCause
 
@@ -65,7 +65,7 @@ def explain(client: Client, request_id: str, server: str = "") -> Explanation:
         layers=found.layers,
         recomputed=int(chains.recomputed[0]) if chains.recomputed[0] != NOT_TOLD else None,
         notes=sentences.notes(reading, chains, chosen, text),
-        next_steps=fixes(_tokens(runs)),
+        next_steps=[*fixes(_tokens(runs)), *advice(_tokens(runs))],
         earlier=earlier(client, reading, chains, int(reading.asked.sent[one][0]), _changed(runs)),
     )
 

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from analysis.misses.parts import COLOURS, HITS, UNKNOWN
 from analysis.misses.report_model import Explanation
 from analysis.misses.tables import shown_time
-from analysis.misses.text import legend
-from analysis.report.paper import escaped, markdown_table, shown_text, terminal_table
+from analysis.misses.text import bullets, folded, legend, print_sentences
+from analysis.report.paper import coloured, escaped, fits, markdown_table, shown_text, terminal_table
 from analysis.report.tables import Column, TextTable
 
 _CELL = "\N{FULL BLOCK}"
@@ -25,29 +24,25 @@ def to_terminal(explanation: Explanation, console: Console) -> None:
     console.print(shown_text(answer(explanation), "bold"), Text(), sep="\n")
     for line in described(explanation):
         console.print(shown_text(line))
-    if explanation.prompt and console.color_system:
+    if explanation.prompt and coloured(console):
         width = min(console.width, 100)
         totals = dict(_totals(explanation))
         console.print(
             Text(), token_map(explanation, width), _scale(explanation.prompt, width), legend(totals), sep="\n"
         )
     table = _table(explanation)
-    swatches = (
-        [Text(_CELL * 2, COLOURS[run.part]) for run in explanation.runs] if console.color_system else None
+    swatches = [Text(_CELL * 2, COLOURS[run.part]) for run in explanation.runs] if coloured(console) else None
+    shown = [terminal_table(table, detail=True, last=last) for last in (swatches, None)]
+    console.print(
+        Text(), next((t for t in shown if fits(t, console)), None) or folded(shown[-1], console), sep="\n"
     )
-    console.print(Text(), terminal_table(table, detail=True, last=swatches), sep="\n")
     for run in explanation.runs:
         if run.text:
             where = f"{run.start:,} to {run.end:,}, {run.part}: "
             console.print(Text(where, style="dim") + shown_text(_one_line(run.text)))
-    if explanation.notes:
-        console.print(Text(), Text("Note", style="bold"), sep="\n")
-    for note in explanation.notes:
-        console.print(Padding(shown_text(note), (0, 0, 0, 2), expand=False))
-    if explanation.next_steps:
-        console.print(Text(), Text("Next", style="bold"), sep="\n")
-    for step in explanation.next_steps:
-        console.print(Padding(shown_text(step), (0, 0, 0, 2), expand=False))
+    for title, sentences in (("Note", explanation.notes), ("Next", explanation.next_steps)):
+        if sentences:
+            print_sentences(title, sentences, console)
 
 
 def to_markdown(explanation: Explanation) -> str:
@@ -64,7 +59,7 @@ def to_markdown(explanation: Explanation) -> str:
     if explanation.notes:
         lines += ["", *(f"* {escaped(note)}" for note in explanation.notes)]
     if explanation.next_steps:
-        lines += ["", "## Next", "", *(f"* {escaped(step)}" for step in explanation.next_steps)]
+        lines += ["", "## Next", "", *bullets(explanation.next_steps)]
     return "\n".join(lines) + "\n"
 
 

@@ -12,9 +12,9 @@ from analysis.misses.assemble import Asked, assemble
 from analysis.misses.block_events import AFTER_US, read_events, read_whole
 from analysis.misses.columns import Columns, at, hours, together
 from analysis.misses.fleets import Fleets, fleets
-from analysis.misses.model import Chains, Events, Flags, Hashes, Ints, Sent
+from analysis.misses.model import NOT_TOLD, Chains, Events, Flags, Hashes, Ints, Sent
 from analysis.misses.sent import blocks_by_servers, blocks_sent, pieces_by_servers, pieces_sent
-from analysis.misses.sizes import history_begin, other_sizes
+from analysis.misses.sizes import histories, other_sizes
 from analysis.misses.span_chains import lacking, span_blocks, span_chains
 from analysis.misses.standing import Sizes, standing
 from analysis.report.reader import inventory
@@ -31,10 +31,10 @@ BEFORE_US = 60_000_000  # what can still be in flight when the first of the requ
 @dataclass(frozen=True)
 class Reading:
     """What was read for a selection. count: requests of it; unsized: those read of which nothing tells how long their
-    prompt is, left out of the chains. sampled: one request in how many was read. begin, end, history_begin:
-    microseconds, the last one NOT_TOLD where the store has no chain of their fleets. other_sizes: by row of the chains,
-    until when its fleet was sent prompts in blocks of another size, NOT_TOLD for never. blocks_told, pieces_told: what
-    was sent by the clocks of the clients, where blocks_sent and pieces_sent go by those of the servers."""
+    prompt is, left out of the chains. sampled: one request in how many was read. begin, end: microseconds. histories:
+    by fleet, since when the store has chains of it; without those of which it has none. other_sizes: by row of the
+    chains, until when its fleet was sent prompts in blocks of another size, NOT_TOLD for never. blocks_told,
+    pieces_told: what was sent by the clocks of the clients, where blocks_sent and pieces_sent go by the servers'."""
 
     name: str
     count: int
@@ -42,7 +42,7 @@ class Reading:
     sampled: int
     begin: int
     end: int
-    history_begin: int
+    histories: Mapping[int, int]
     fleets: Fleets
     asked: Asked
     chains: Chains
@@ -52,6 +52,11 @@ class Reading:
     blocks_told: Sent
     pieces_told: Sent
     other_sizes: Ints
+
+    @property
+    def history_begin(self) -> int:
+        """Since when all of the fleets have had chains; NOT_TOLD where the store has none."""
+        return max(self.histories.values(), default=NOT_TOLD)
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,7 @@ def complete(
         sampled=1,
         begin=int(chains.arrived.min(initial=0)),
         end=int(chains.arrived.max(initial=0)),
-        history_begin=history_begin(sizes, known, chains.server[asked.asked]),
+        histories=histories(sizes, known, chains.server[asked.asked]),
         fleets=known,
         asked=asked,
         chains=replace(chains, holder=holder[chains.server]),

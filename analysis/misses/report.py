@@ -8,21 +8,23 @@ from datetime import UTC, datetime
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from analysis.misses import words
+from analysis.misses import wary, words
 from analysis.misses.across import hits_across
 from analysis.misses.alignments import Laws, climb_by_laws, laws, measured
 from analysis.misses.assemble import subset
 from analysis.misses.bins import Bins, bins, iso
 from analysis.misses.ceilings import ceilings, too_long_units
-from analysis.misses.choice import BY_CHAIN, group_of, selected
+from analysis.misses.choice import group_of, selected
 from analysis.misses.columns import Texts
 from analysis.misses.counters import counted_hits
 from analysis.misses.events_alone import EventsAlone, Window, events_alone, window_of
 from analysis.misses.model import NOT_TOLD, Flags, Hashes, Ints, Ladder
 from analysis.misses.needs import unknown_needs
+from analysis.misses.next_steps import next_steps
 from analysis.misses.parts import HITS, PARTS, UNKNOWN, named, rows_of, split
 from analysis.misses.reader import Reading, read
 from analysis.misses.report_model import CeilingLine, MissLine, MissReport
+from analysis.misses.silence import beside_requests
 from analysis.misses.typical import typical
 from analysis.report.reader import label_names
 from analysis.selection import Selection
@@ -52,12 +54,12 @@ def build(
         if window is None:
             raise
         return _of_events(client, selection, by, window)
-    within = f"{what.strip()}," if isinstance(what, str) and what.strip() else ""
-    return _of_requests(client, reading, by, within)
+    asked = selection.asked if isinstance(what, Selection) else what.strip()
+    return _of_requests(client, reading, by, selection, asked)
 
 
-def _of_requests(client: Client, reading: Reading, by: str, within: str) -> MissReport:
-    """within: how a SET begins that asks for some of these requests."""
+def _of_requests(client: Client, reading: Reading, by: str, selection: Selection, asked: str) -> MissReport:
+    """asked: the SET as it was asked for, empty for none."""
     ladder, known_laws = climb_by_laws(reading, laws(reading.chains, measured(client)))
     mine = reading.asked.asked
     parts = split(rows_of(ladder, mine), reading.asked.tiers[mine])
@@ -78,47 +80,52 @@ def _of_requests(client: Client, reading: Reading, by: str, within: str) -> Miss
         derived=int(ladder.derived[mine].sum()),
         history_begin="" if reading.history_begin == NOT_TOLD else iso(reading.history_begin),
         total=rows.line(requests=int(mine.sum()) + reading.unsized),
-        lines=_lines(groups, rows),
+        lines=_lines(groups, rows, reading.asked.request_id[mine]),
         trend=_trend(cut, rows, reading),
         ceilings=_ceilings(reading, ladder, known_laws),
         events_alone=alone.lines,
         unknown_needs=unknown_needs(client, reading, ladder),
         events_since=iso(alone.since) if alone.lines else "",
         selected=reading.count,
+        histories=_histories(reading),
     )
-    report = _worded(report, reading, ladder, parts, alone)
+    beside = beside_requests(client, window, cut, alone.lines)
+    report = _worded(report, reading, ladder, alone, beside)
     counters = (
         counted_hits(client, servers, reading.begin, reading.end) if words.hit_share(report.total) else None
     )
     chosen = rows_of(ladder, mine)
     request, group = typical(reading.asked.request_id[mine], groups, parts)
     worst = _set_of(by, group) if len(report.lines) > 1 else ""
+    narrowed = ",".join(filter(None, [asked or selection.asked, worst])) if worst else ""
+    prompts = bool(reading.chains.known[mine].any())
     return replace(
         report,
-        answer=words.answer(report, words.where(chosen, parts), counters),
-        next_steps=words.next_steps(report, request, f"{within}{worst}" if worst else ""),
+        answer=words.answer(report, words.where(chosen, parts), counters, prompts),
+        next_steps=next_steps(report, request, narrowed, asked, prompts),
     )
 
 
 def _worded(
-    report: MissReport, reading: Reading, ladder: Ladder, parts: Ints, alone: EventsAlone
+    report: MissReport, reading: Reading, ladder: Ladder, alone: EventsAlone, beside: list[str]
 ) -> MissReport:
     mine = reading.asked.asked
     chains, chosen = subset(reading.chains, mine), rows_of(ladder, mine)
     return replace(
         report,
         warnings=[
-            *words.warnings(report, reading),
+            *beside,
+            *wary.warnings(report, reading),
             *too_long_units(chains, chosen),
             *hits_across(chains, reading.blocks_sent, chosen),
-            *words.of_events(alone),
+            *wary.of_events(alone),
         ],
     )
 
 
 def _set_of(by: str, group: str) -> str:
     """How a SET asks for a group; empty where none can."""
-    plain = group and by not in BY_CHAIN and not set(group) & set(",*") and group == group.strip()
+    plain = group and not set(group) & set(",*") and group == group.strip()
     return f"{by}={group}" if plain else ""
 
 
@@ -143,8 +150,8 @@ def _of_events(client: Client, selection: Selection, by: str, window: Window) ->
     return replace(
         report,
         answer=words.answer_of_events(report),
-        warnings=words.of_events(alone),
-        next_steps=words.next_steps(report),
+        warnings=wary.of_events(alone),
+        next_steps=next_steps(report),
     )
 
 
@@ -152,6 +159,23 @@ def _ceilings(reading: Reading, ladder: Ladder, known_laws: Laws) -> list[Ceilin
     mine = reading.asked.asked
     chains, chosen = subset(reading.chains, mine), rows_of(ladder, mine)
     return ceilings(chains, reading.events, reading.blocks_sent, chosen, known_laws.fits)
+
+
+def _histories(reading: Reading) -> dict[str, str]:
+    """Since when prompts are known, of each fleet by the models that were asked for; by its servers where these do not
+    tell it from the others."""
+    mine = reading.asked.asked
+    fleet, found = reading.fleets.fleet[reading.chains.server[mine]], {}
+    models = {
+        at: sorted(set(reading.asked.model[mine][fleet == at].tolist()) - {""}) for at in reading.histories
+    }
+    for at, begun in sorted(reading.histories.items()):
+        alone = models[at] and not any(
+            set(models[at]) & set(other) for of, other in models.items() if of != at
+        )
+        servers = np.array(reading.fleets.servers)[reading.fleets.fleet == at].tolist()
+        found[", ".join(models[at] if alone else servers)] = iso(begun)
+    return found
 
 
 def _groups(reading: Reading, by: str) -> Texts:
@@ -184,6 +208,7 @@ class _Rows:
         *,
         key: str = "",
         begin: str = "",
+        example: str = "",
         requests: int | None = None,
     ) -> MissLine:
         """Some of them together."""
@@ -199,15 +224,21 @@ class _Rows:
             recomputed=int(told.sum()) if len(told) else None,
             begin=begin,
             untold=int(self.untold[rows].sum()),
+            example=example,
         )
 
 
-def _lines(groups: Texts, rows: _Rows) -> list[MissLine]:
+def _lines(groups: Texts, rows: _Rows, request_ids: Texts) -> list[MissLine]:
     """By group, those with the most computed tokens first, the smallest together."""
     names, inverse = np.unique(groups.astype(str), return_inverse=True)
-    computed = np.bincount(inverse, rows.parts[:, len(HITS) :].sum(axis=1), minlength=len(names))
+    tokens = rows.parts[:, len(HITS) :].sum(axis=1)
+    computed = np.bincount(inverse, tokens, minlength=len(names))
     order = np.argsort(-computed, kind="stable")
-    lines = [rows.line(inverse == at, key=str(names[at]) or NONE) for at in order[:MOST_LINES].tolist()]
+    lines = []
+    for at in order[:MOST_LINES].tolist():
+        those = np.flatnonzero(inverse == at)
+        middle = those[np.argsort(tokens[those], kind="stable")][len(those) // 2]
+        lines.append(rows.line(inverse == at, key=str(names[at]) or NONE, example=str(request_ids[middle])))
     if len(order) > MOST_LINES:
         lines.append(rows.line(np.isin(inverse, order[MOST_LINES:]), key=OTHERS))
     return lines

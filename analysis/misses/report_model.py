@@ -17,7 +17,8 @@ class MissLine:
     key: what they have in common; begin: ISO time, UTC, of a stretch. prompt: of the requests whose chain or usage is
     known. parts: tokens by part, those without any left out. recomputed: again after a preemption, beside the parts;
     None where nothing tells. requests: all; placed: those that were taken through the ladder. untold: of the unknown
-    tokens, those of requests of which nothing tells what was served: they may be hits.
+    tokens, those of requests of which nothing tells what was served: they may be hits. example: id of a request of a
+    group, the one in the middle by computed tokens.
     """
 
     key: str
@@ -28,6 +29,7 @@ class MissLine:
     recomputed: int | None = None
     begin: str = ""
     untold: int = 0
+    example: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,10 @@ class EventsLine:
 class MissReport:
     """name: the selection; begin, end: ISO times, UTC. by: what lines are grouped by. sampled: one request in how many
     was read. selected: requests there are, read or not. derived: requests whose hits are an estimate from chains and
-    events, their server telling none. history_begin: what was sent before it cannot be known; empty where no chain is.
-    events_since: the same of what was stored before; empty where no KV events are. unknown_needs: what would tell the
-    unknown tokens, most useful first. answer: the report in a sentence or two."""
+    events, their server telling none. history_begin: what was sent before it cannot be known; empty where no chain is;
+    of several fleets the latest. histories: of each of them, by its models or else its servers. events_since: the same
+    of what was stored before; empty where no KV events are. unknown_needs: what would tell the unknown tokens, most
+    useful first. answer: the report in a sentence or two."""
 
     name: str
     by: str
@@ -89,6 +92,7 @@ class MissReport:
     answer: str = ""
     events_since: str = ""
     selected: int = 0
+    histories: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

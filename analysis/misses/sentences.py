@@ -85,6 +85,10 @@ def notes(reading: Reading, chains: Chains, ladder: Ladder, text: PromptText | N
     if text:
         kept = "with what looks private replaced" if text.capture == "redacted" else "as it was sent"
         found.append(f"texts are {kept}, cut at about the token")
+    elif told_by == "tokenizer":
+        found.append(
+            "its text is not kept: attach with --capture redacted, and later prompts show theirs run by run"
+        )
     return found
 
 

@@ -34,15 +34,14 @@ def other_sizes(chains: Chains, sizes: Sizes, known: Fleets) -> Ints:
     return until
 
 
-def history_begin(sizes: Sizes, known: Fleets, server: Ints) -> int:
-    """Since when all fleets of some requests have had chains, microseconds; NOT_TOLD where none has any. sizes: as in
+def histories(sizes: Sizes, known: Fleets, server: Ints) -> dict[int, int]:
+    """Since when each fleet of some requests has had chains, microseconds; without those that have none. sizes: as in
     `Standing.sizes`; server: (n,) index of known.servers."""
     first: dict[int, int] = {}
     for name, fleet in zip(known.servers, known.fleet.tolist(), strict=True):
         for _, begun, _ in sizes.get(name, ()):
             first[fleet] = min(first.get(fleet, begun), begun)
-    asked = np.unique(known.fleet[server]).tolist()
-    return max((first[fleet] for fleet in asked if fleet in first), default=NOT_TOLD)
+    return {fleet: first[fleet] for fleet in np.unique(known.fleet[server]).tolist() if fleet in first}
 
 
 def without_others(ladder: Ladder, chains: Chains, pieces_sent: Sent, until: Ints) -> Ladder:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from analysis.misses.parts import CAUSES, HITS, PARTS, UNKNOWN, total
 from analysis.misses.report_model import CeilingLine, EventsLine, MissLine, MissReport
-from analysis.misses.words import UNTOLD, WHY, hit_share, known_computed, missed_parts
+from analysis.misses.words import WHY, hit_share, known_computed, missed_parts, why_unknown
 from analysis.report.tables import Column, TextTable
 
 _LARGEST = 3  # causes named in a line
+NAMED_BY_HASH = ("template", "isolation")  # groups whose names mean nothing to a person
 MOST_LINES = 20  # of groups; JSON has more
 
 
@@ -28,7 +29,8 @@ def tables(report: MissReport) -> Iterator[BarTable]:
         yield _causes(report.total)
     if len(report.lines) > 1:
         more = f", the first {MOST_LINES} of {len(report.lines)}" if len(report.lines) > MOST_LINES else ""
-        yield _lines(f"By {report.by}{more}", report.by, report.lines[:MOST_LINES])
+        examples = report.by in NAMED_BY_HASH
+        yield _lines(f"By {report.by}{more}", report.by, report.lines[:MOST_LINES], examples)
     if len(report.trend) > 1:
         yield _lines("Over time", "from, UTC", report.trend)
     if report.ceilings:
@@ -47,7 +49,7 @@ def _causes(line: MissLine) -> BarTable:
         if not tokens:
             continue
         of_missed = _share(told[name], missed) if told.get(name) else ""
-        why = "hits" if name in HITS else UNTOLD if name == UNKNOWN and line.untold else WHY[name]
+        why = "hits" if name in HITS else why_unknown(line) if name == UNKNOWN else WHY[name]
         rows.append([name, f"{tokens:,}", _share(tokens, line.prompt), of_missed, why])
         bars.append(({name: tokens}, line.prompt))
     if line.recomputed:
@@ -65,7 +67,8 @@ def _causes(line: MissLine) -> BarTable:
     return BarTable(TextTable("Prompt tokens by cause", columns, rows, [False] * len(rows)), bars)
 
 
-def _lines(title: str, heading: str, lines: Sequence[MissLine]) -> BarTable:
+def _lines(title: str, heading: str, lines: Sequence[MissLine], examples: bool = False) -> BarTable:
+    """examples: whether each row names a request of it."""
     rows = [
         [
             line.key or shown_time(line.begin),
@@ -74,6 +77,7 @@ def _lines(title: str, heading: str, lines: Sequence[MissLine]) -> BarTable:
             hit_share(line) or _share(total(line.parts, HITS), line.prompt),
             f"{known_computed(line):,}" if known_computed(line) or not line.untold else "",
             "; ".join(filter(None, [largest(missed_parts(line)), _untold(line)])),
+            *([line.example] if examples else []),
         ]
         for line in lines
     ]
@@ -84,6 +88,7 @@ def _lines(title: str, heading: str, lines: Sequence[MissLine]) -> BarTable:
         Column("hits"),
         Column("computed"),
         Column("of the computed", number=False),
+        *([Column("such as", number=False)] if examples else []),
     ]
     table = TextTable(title, columns, rows, [False] * len(rows))
     return BarTable(table, [(line.parts, line.prompt) for line in lines])
@@ -118,7 +123,8 @@ def _ceilings(lines: Sequence[CeilingLine]) -> BarTable:
         Column("attainable"),
     ]
     title = (
-        "What could have been served: achieved, with what all replicas held, with all that was sent before"
+        "What could have been served of the prompts as they are written: achieved, with what all replicas held, with"
+        " all that was sent before"
     )
     return BarTable(TextTable(title, columns, rows, [False] * len(rows)), [])
 

@@ -1,16 +1,13 @@
-"""The sentences of a miss report: the answer, what to be wary of, what to do about each cause."""
+"""The sentences that answer a miss report's question."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.misses.events_alone import EventsAlone
 from analysis.misses.model import NOT_TOLD, Ints, Ladder
 from analysis.misses.parts import CAUSES, HITS, PARTS, UNKNOWN, computed, total
-from analysis.misses.reader import Reading
 from analysis.misses.report_model import MissLine, MissReport
 
 WHY = {
@@ -29,23 +26,6 @@ WHY = {
 """Why tokens of a part were computed, to follow "because"."""
 UNTOLD = "nothing tells whether they were served or computed"
 
-FIX = {
-    "unaligned": "use smaller blocks (vLLM --block-size, SGLang --page-size); speculative decoding and hybrid models"
-    " reuse larger units: hitmap canary URL measures yours",
-    "not_loaded": "hitmap sources tells of failed loads; check the connector's timeouts, and options of requests that"
-    " keep the cache from being read (prompt_logprobs)",
-    "elsewhere": "send requests that begin alike to one replica: a router that knows prefixes, or a session key",
-    "isolated": "let tenants that may share share one cache_salt; adapters keep KV of their own",
-    "evicted/capacity": "give KV more room (--gpu-memory-utilization), a second tier (--kv-offloading-size), or send"
-    " requests of one session closer together",
-    "evicted/expiry": "raise the lifetime of cached entries",
-    "evicted/clear": "find out who calls /reset_prefix_cache, weight updates included",
-    "evicted/restart": "restart replicas one after the other, and warm them up before they get traffic",
-    "changed": "move what changes (time, ids, shuffled tools) behind what stays the same",
-    "cold": "new text has to be computed once: no cache mends that",
-}
-"""What to do about a cause."""
-
 _NUMERALS = {
     2: "two",
     3: "three",
@@ -58,9 +38,7 @@ _NUMERALS = {
     10: "ten",
 }
 _SECOND = 0.1  # of the computed tokens, from which on a second cause is worth a word
-_SHARE = 0.05  # the same of a next step
 _FEW = 0.01  # of the prompts: so much of which nothing tells changes no headline
-_OF_ROOM = ("evicted/capacity", "evicted/expiry")
 
 
 def missed_parts(line: MissLine) -> dict[str, int]:
@@ -74,6 +52,15 @@ def missed_parts(line: MissLine) -> dict[str, int]:
 def known_computed(line: MissLine) -> int:
     """Tokens that were computed for certain."""
     return sum(missed_parts(line).values())
+
+
+def why_unknown(line: MissLine) -> str:
+    """What is to be said of the tokens of a line that nobody can place: of some that are not known to be hits, of the
+    rest that they were computed."""
+    unknown = line.parts.get(UNKNOWN, 0)
+    if line.untold >= unknown > 0:
+        return UNTOLD
+    return WHY[UNKNOWN] + (f"; of {line.untold:,} not even whether they were" if line.untold else "")
 
 
 def hit_share(line: MissLine) -> str:
@@ -96,8 +83,11 @@ def where(ladder: Ladder, parts: Ints) -> int:
     return int(begins[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
-def answer(report: MissReport, changed_at: int, counters: tuple[int, int] | None = None) -> str:
-    """What a person wants to know first. counters: tokens found and looked up, as the servers themselves count."""
+def answer(
+    report: MissReport, changed_at: int, counters: tuple[int, int] | None = None, prompts: bool = True
+) -> str:
+    """What a person wants to know first. counters: tokens found and looked up, as the servers themselves count.
+    prompts: whether any of them is known."""
     line, prompt = report.total, report.total.prompt
     if not prompt:
         return f"Nothing tells how long the prompts of these {counted(report)} are."
@@ -105,15 +95,32 @@ def answer(report: MissReport, changed_at: int, counters: tuple[int, int] | None
     begin = _hits(line, counters)
     if not missed:
         return f"{begin}." if line.untold else f"{begin}: every one of them."
+    ones = f"the {missed:,} " + ("that were computed for certain" if hit_share(line) else "computed ones")
+    text = f"{begin}; {_largest_two(parts, ones, changed_at)}"
+    return text if prompts else f"{text.removesuffix('.')}: no prompt is known."
+
+
+def _largest_two(parts: Mapping[str, int], ones: str, changed_at: int = NOT_TOLD) -> str:
+    """The largest cause of some tokens, and a second one that is worth a word. ones: how many, and what they are
+    called; changed_at: as from `where`."""
     first, second = _largest(parts)
-    ones = "that were computed for certain" if hit_share(line) else "computed ones"
-    text = f"{begin}; {parts[first] / missed:.0%} of the {missed:,} {ones} were computed because {WHY[first]}"
+    whole = sum(parts[name] for name in (*CAUSES, UNKNOWN) if name in parts)
+    share = f"{parts[first] / whole:.0%}"
+    if first == UNKNOWN:
+        text = f"nothing tells why {'any' if parts[first] == whole else share} of {ones} were"
+    else:
+        text = f"{share} of {ones} were computed because {WHY[first]}"
     if first == "changed" and changed_at != NOT_TOLD:
         text += f" (half of these tokens are of prompts that differ from token {changed_at:,} on, or earlier)"
     text += "."
-    if second:
-        text += f" Next: {parts[second] / missed:.0%} because {WHY[second]}."
-    return text
+    if not second:
+        return text
+    share = f"{parts[second] / whole:.0%}"
+    return text + (
+        f" Of another {share} nothing tells why."
+        if second == UNKNOWN
+        else f" Next: {share} because {WHY[second]}."
+    )
 
 
 def _hits(line: MissLine, counters: tuple[int, int] | None) -> str:
@@ -155,109 +162,13 @@ def answer_of_events(report: MissReport) -> str:
     begin = "No request is known of that time; KV events alone tell that"
     if not stored:
         return f"{begin} nothing was stored."
-    first, second = _largest(parts)
-    text = (
-        f"{begin} {parts[first] / stored:.0%} of {stored:,} stored tokens were computed because {WHY[first]}."
-    )
-    if second:
-        text += f" Next: {parts[second] / stored:.0%} because {WHY[second]}."
-    return text
+    return f"{begin} {_largest_two(parts, f'{stored:,} stored tokens')}"
 
 
-def warnings(report: MissReport, reading: Reading) -> list[str]:
-    """What makes the figures weaker than they look."""
-    found, mine = [], reading.asked.asked
-    if report.sampled > 1:
-        found.append(
-            f"one in {report.sampled:,} requests was read, chosen by a hash of their id; totals are of those, and what"
-            " was in flight beside them was not looked at"
-        )
-    if reading.unsized:
-        found.append(f"{reading.unsized:,} requests do not tell how long their prompt is; left out")
-    if report.derived:
-        found.append(
-            f"of {report.derived:,} of {report.total.placed:,} requests nothing tells what was served (usage with"
-            f" cached_tokens in a request log would): {_estimated(report.total)}"
-        )
-    approximate = int((mine & (reading.asked.told_by == "approximation")).sum())
-    if approximate:
-        found.append(
-            f"the prompts of {approximate:,} requests were cut into tokens without their tokenizer: causes are rough"
-        )
-    misfits = int((mine & reading.asked.misfit).sum())
-    if misfits:
-        found.append(
-            f"the prompts of {misfits:,} requests in the log have another length than their server counted: another"
-            " tokenizer or chat template than the server's, or images; what they would tell is left out"
-        )
-    if reading.history_begin != NOT_TOLD and report.total.parts.get("cold"):
-        found.append(f"what was sent before {report.history_begin} cannot be known: it counts as cold")
-    return found
-
-
-def _estimated(line: MissLine) -> str:
-    estimate = "their hits are an estimate from prompts and KV events"
-    if not line.untold:
-        return estimate
-    untold = f"{line.untold:,} of their tokens, which are unknown here, may be hits"
-    return f"{estimate}, and {untold}" if line.untold < line.prompt else untold
-
-
-def of_events(alone: EventsAlone) -> list[str]:
-    """What weakens the part that rests on KV events alone."""
-    if alone.sampled <= 1:
-        return []
-    return [
-        f"of the KV events one block in {alone.sampled} was read, chosen by its content; tokens are of those"
-    ]
-
-
-def fixes(parts: Mapping[str, int]) -> list[str]:
-    """What to do about each cause that is worth it, the largest first; about new text only where that is all."""
-    missed = sum(tokens for name, tokens in parts.items() if name not in HITS)
-    order = sorted(CAUSES, key=lambda name: -parts.get(name, 0))
-    large = [name for name in order if parts.get(name, 0) and parts[name] >= _SHARE * missed]
-    return [f"{name}: {FIX[name]}" for name in large if name != "cold" or len(large) == 1]
-
-
-def next_steps(report: MissReport, typical: str = "", worst: str = "") -> list[str]:
-    """What is worth doing now: about the largest causes, then commands. typical: a request that shows the largest one;
-    worst: a SET of the group with most of it."""
-    steps = [
-        f"{step}; {held}" if (held := _room(report, step.partition(":")[0])) else step
-        for step in fixes(missed_parts(report.total))
-    ]
-    if worst:
-        steps.append(f"hitmap misses {shlex.quote(worst)}    # the group with most of it")
-    if typical:
-        told = f"-- {shlex.quote(typical)}" if typical.startswith("-") else shlex.quote(typical)
-        steps.append(f"hitmap explain {told}    # a prompt typical of it, token by token")
-    if not report.total.requests:
-        steps.append(
-            "hitmap attach URL --log FILE --tokenizer PATH    # causes by request, tenant and template"
-        )
-    elif len(report.lines) < 2:
-        other = "template" if report.by != "template" else "server"
-        steps.append(f"hitmap misses --by {other}    # who it is")
-    return steps
-
-
-def _room(report: MissReport, cause: str) -> str:
-    """What keeps more room from serving what was evicted, where that is most of it: the ceiling is near."""
-    lost = sum(report.total.parts.get(name, 0) for name in _OF_ROOM)
-    if cause not in _OF_ROOM or not report.ceilings:
-        return ""
-    most = sum(line.attainable - line.achieved for line in report.ceilings)
-    if 2 * most >= lost:
-        return ""
-    gives = (
-        f"gives back {most:,} of these {lost:,} tokens at most" if most else "gives none of these tokens back"
-    )
-    return f"but that alone {gives}: the rest are ends of prompts, shorter than the unit of reuse, or of another salt"
-
-
-def _largest(parts: dict[str, int]) -> tuple[str, str]:
+def _largest(parts: Mapping[str, int]) -> tuple[str, str]:
     """The two largest of the computed parts, the second one empty where it is nothing to speak of."""
     order = sorted((name for name in (*CAUSES, UNKNOWN) if parts.get(name)), key=lambda name: -parts[name])
-    second = order[1] if len(order) > 1 and parts[order[1]] >= _SECOND * computed(parts) else ""
+    second = (
+        order[1] if len(order) > 1 and parts[order[1]] >= _SECOND * sum(parts[name] for name in order) else ""
+    )
     return order[0], second

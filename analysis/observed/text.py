@@ -15,7 +15,7 @@ from analysis.numbers import digits
 from analysis.observed import words
 from analysis.observed.model import Observed, Span, Trace
 from analysis.observed.spans import shown
-from analysis.report.paper import escaped, markdown_table, shown_text, terminal_table
+from analysis.report.paper import coloured, escaped, markdown_table, shown_text, terminal_table
 from analysis.report.tables import Column, TextTable
 
 _BAR = 32
@@ -30,7 +30,7 @@ def to_terminal(trace: Trace, explanation: Explanation | None, console: Console)
     console.print(shown_text(words.answer(trace), "bold"), Text(), sep="\n")
     for line in words.described(trace):
         console.print(shown_text(line))
-    if explanation and explanation.prompt and console.color_system:
+    if explanation and explanation.prompt and coloured(console):
         totals: dict[str, int] = {}
         for run in explanation.runs:
             totals[run.part] = totals.get(run.part, 0) + run.end - run.start

@@ -69,6 +69,11 @@ def markdown_table(table: TextTable) -> list[str]:
     return [line([escaped(column.heading) for column in table.columns]), line(rule), *map(line, rows)]
 
 
+def coloured(console: Console) -> bool:
+    """Whether parts can be told by their colours: a terminal under NO_COLOR has none."""
+    return bool(console.color_system) and not console.no_color
+
+
 def shown_text(text: str, style: str = "") -> Text:
     """Text that a terminal shows as it is, on one line."""
     return Text(printable(text, lines=False), style=style)

@@ -120,8 +120,12 @@ def notes(found: Explanation) -> None:
     """What weakens it, and what to do about its largest causes."""
     for note in found.notes:
         st.caption(plain(note))
-    if found.next_steps:
-        st.markdown("\n".join(["Next:", *(f"- {plain(step)}" for step in found.next_steps)]))
+    commands = [step for step in found.next_steps if step.startswith("hitmap ")]
+    said = [step for step in found.next_steps if step not in commands]
+    if said:
+        st.markdown("\n".join(["Next:", *(f"- {plain(step)}" for step in said)]))
+    if commands:
+        st.code("\n".join(commands), language=None)
 
 
 def _runs(shown: list[TokenRun]) -> None:

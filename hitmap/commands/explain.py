@@ -21,11 +21,12 @@ def command(
 ) -> None:
     """Where did each token of one prompt come from, or why was it computed?
 
-    REQUEST_ID is the id in the response, or the beginning of it where that is enough to tell it. Before one that begins
-    with a dash write --.
+    REQUEST_ID is the id in the response, or the beginning of it where that is enough to tell it, else any part of it.
+    Before one that begins with a dash write --. Texts are shown where hitmap attach --capture kept them.
 
     \b
       hitmap explain chatcmpl-4f1c
+      hitmap explain tsfront-0039                      the end of one
       hitmap explain chatcmpl-4f1c --server vllm-a --json
       hitmap explain -- -4f1c
     """

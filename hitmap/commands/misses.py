@@ -32,6 +32,7 @@ def command(
     \b
       hitmap misses
       hitmap misses '-1d/now,server=vllm-a' --by template
+      hitmap misses template=000b2cb8                  a row of --by template
       hitmap misses phase=agents --by tenant --format markdown -o misses.md
 
     Causes by request need their prompts (hitmap attach --log FILE --tokenizer PATH) and the server's KV-cache events;

@@ -36,13 +36,14 @@ def command(
     from analysis.observed import text
     from analysis.observed.model import Trace
     from analysis.observed.request import trace
+    from analysis.report.paper import coloured
 
     with open_reader(store) as client:
         found = trace(client, request_id, server)
 
     def to_terminal(told: Trace, console: Console) -> None:
         explanation: Explanation | None = None
-        if console.color_system:  # its prompt is drawn in colours only
+        if coloured(console):  # its prompt is drawn in colours only
             with open_reader(store) as client:
                 explanation = explain(client, told.request_id, told.server)
         text.to_terminal(told, explanation, console)

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from analysis.misses.next_steps import next_steps
 from analysis.misses.parts import PARTS
 from analysis.misses.report_model import MissLine, MissReport
 from analysis.misses.text import bar, describe, to_markdown, to_terminal
-from analysis.misses.words import next_steps
 from cachemodel.errors import UsageError, UserError
 from hitmap.cli import cli
 from tests.analysis.misses.build import World
@@ -51,9 +51,13 @@ def test_text(filled: Database) -> None:
     assert "By server" in flat
     assert "From KV events alone" in flat
     assert "hits leave no trace in them" in flat
-    assert "what was sent before 2026-11-29T11:59:59.995Z cannot be known: it counts as cold" in flat
+    assert "what was sent before 2026-11-29 11:59:59.995 UTC cannot be known: it counts as cold" in flat
     assert "elsewhere: send requests that begin alike to one replica" in flat
     assert "hitmap explain r0" in flat
+    assert (
+        "hitmap misses 2026-11-29T11:01:40/2026-11-29T12:01:41,server=a # the group with most of it" in flat
+    )
+    assert hitmap(filled, "misses", "2026-11-29T11:01:40/2026-11-29T12:01:41,server=a").exit_code == 0
 
 
 def test_json_adds_up(filled: Database) -> None:
@@ -202,6 +206,15 @@ def test_explain(filled: Database) -> None:
     markdown = hitmap(filled, "explain", "r1", "--format", "markdown").output
     assert markdown.startswith("# r1\n")
     assert "| 0 | 48 | 48 | elsewhere | held by a at that moment |" in markdown
+
+
+def test_an_explanation_is_found_by_any_part_of_an_id(filled: Database) -> None:
+    filled.client.command("INSERT INTO request_keys SELECT sipHash64('chat-x-0039'), toDateTime(now())")
+    filled.client.command(
+        "INSERT INTO requests (time, server, request_id, prompt_tokens) SELECT toDateTime(now()), 'a', 'chat-x-0039', 9"
+    )
+    for part in ("chat-x-0039", "chat", "x-0039", "0039"):
+        assert json.loads(hitmap(filled, "explain", part, "--json").output)["request_id"] == "chat-x-0039"
 
 
 def test_a_bar_is_as_wide_as_asked_and_in_the_colours_of_its_parts() -> None:

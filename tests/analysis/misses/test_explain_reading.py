@@ -119,3 +119,50 @@ def test_a_run_that_was_sent_in_several_prompts_says_from_when_to_when(store: Cl
         "sent before, behind something else, first 100 s to 5 s before"
     ]
     assert found.earlier.startswith("most of tokens 0 to 48 stood in r0 (100 s before)")
+
+
+def said(*names: str) -> list[tuple[str, int]]:
+    """Pieces, each a block long."""
+    return [(name, BLOCK) for name in names]
+
+
+def test_a_conversation_that_grows_names_its_last_turn(store: Client) -> None:
+    """Each turn has all of the ones before behind a clock: its pieces were first sent by all of them, the longest part
+    by the first one."""
+    turns, world = 20, World()
+    for turn in range(turns):
+        text = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: 6 + turn]
+        clock = chr(0x100 + turn)
+        world.served(clock + text, turn * LATER, cached=0, pieces=said(clock, *text))
+    put(store, world)
+    keyed(store)
+    for turn in (1, 2, turns - 1):
+        assert explain(store, f"r{turn}").earlier.startswith(
+            f"tokens 16 to {(6 + turn) * BLOCK} stood in r{turn - 1} (100 s before), behind something else"
+        )
+
+
+def test_what_a_turn_shares_with_the_one_before_it_stood_in_it_too(store: Client) -> None:
+    """Within a minute the clock is the same: a row has the pieces of what is new in it only. A prompt that goes on
+    otherwise has nothing of what follows."""
+    world = World().served("1AB", 0, cached=0, pieces=said(*"1ab"), more=8)
+    world.served("1AX", 50, cached=0, pieces=said("x", "c"), pieces_from=2 * BLOCK)
+    world.served("1ABCD", LATER, cached=0, pieces=said(*"cd"), pieces_from=3 * BLOCK)
+    world.served("1ABQ", LATER + 50, cached=0, pieces=said(*"q"), pieces_from=3 * BLOCK)
+    put(store, world.served("2ABCD", 2 * LATER, cached=0, pieces=said(*"2abcd")))
+    keyed(store)
+    assert explain(store, "r4").earlier.startswith("tokens 16 to 80 stood in r2 (100 s before)")
+
+
+def test_of_a_passage_in_several_places_the_one_with_most_of_it_is_named(store: Client) -> None:
+    """By tokens, the latest of several: who had sent a piece again, and nothing new with it, is not asked for."""
+    world = World().served("1AB", 0, cached=0, pieces=said(*"1ab"))
+    world.served("2ABC", 1000, cached=0, pieces=said(*"2abc")).served(
+        "3AB", 2000, cached=0, pieces=said(*"3ab")
+    )
+    world.served("5DEFG", 3000, cached=0, pieces=[("5", BLOCK), ("defg", 4 * BLOCK)])
+    world.served("6HIJK", 4000, cached=0, pieces=[("6", BLOCK), ("hijk", 4 * BLOCK)])
+    passage = [*said(*"4abc"), ("defg", 4 * BLOCK), ("hijk", 4 * BLOCK)]
+    put(store, world.served("4ABCDEFGHIJK", LATER, cached=0, pieces=passage))
+    keyed(store)
+    assert explain(store, "r5").earlier.startswith("some of tokens 16 to 192 stood in r4 (96 s before)")

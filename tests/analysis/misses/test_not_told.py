@@ -10,15 +10,17 @@ from clickhouse_connect.driver.client import Client
 
 from analysis.misses.explain import explain
 from analysis.misses.explain_text import answer
+from analysis.misses.next_steps import next_steps
 from analysis.misses.parts import HITS, PARTS
 from analysis.misses.report import MOST_LINES, OTHERS, build
 from analysis.misses.report_model import CeilingLine, MissLine, MissReport
 from analysis.misses.tables import tables
+from analysis.misses.text import describe
 from analysis.misses.typical import typical
-from analysis.misses.words import next_steps
-from cachemodel.errors import UserError
+from analysis.selection import Selection
+from cachemodel.errors import UsageError, UserError
 from tests.analysis.misses.build import BLOCK, World
-from tests.analysis.misses.stored_world import insert, keyed, moment, put, put_all
+from tests.analysis.misses.stored_world import insert, insert_all, keyed, moment, put, put_all, rows_of
 from tests.conftest import Database
 
 LATER = 100_000
@@ -48,6 +50,8 @@ def test_without_prompts_and_usage_hits_are_not_known(db: Database) -> None:
         "How much of 112 prompt tokens came from the cache is not known: nothing tells what was served of 112 (usage"
         " with cached_tokens in a request log would)."
     )
+    assert [step for step in report.next_steps if "explain" in step or "--by" in step] == []
+    assert "its status says how many of them do not fit the server's counts" in report.next_steps[-1]
     cells = next(iter(tables(report))).table.rows[0]
     assert (cells[1], cells[3]) == ("112", "")  # no share of the computed: it may have been served
     found = explain(db.client, "r1")
@@ -115,7 +119,8 @@ def test_an_explanation_names_the_earlier_request_and_what_to_do(store: Client) 
         "tokens 8 to 48 stood in r0 (100 s before), behind something else; the prompt differs from all earlier ones"
         " from token 7 on"
     )
-    assert [step.partition(":")[0] for step in moved.next_steps] == ["changed", "unaligned"]
+    assert [step.partition(":")[0] for step in moved.next_steps[:-1]] == ["changed", "unaligned"]
+    assert moved.next_steps[-1].startswith("hitmap advise requests.jsonl    # which part of the prompts")
     assert explain(store, "r3").earlier == "the same as r1 (104 s before) up to token 52"
     first = explain(store, "r0")
     assert first.earlier == ""
@@ -127,7 +132,13 @@ def test_history_begins_with_the_fleet_that_is_asked_for(store: Client) -> None:
                     (World().served("B", LATER, cached=0).served("C", LATER + 9, cached=0), "m2", "new-")])  # fmt: skip
     assert build(store, "server=old-a", now=NOW).history_begin == "2026-11-29T11:59:59.995Z"
     assert build(store, "server=new-a", now=NOW).history_begin == "2026-11-29T12:01:39.995Z"
-    assert build(store, "", now=NOW).history_begin == "2026-11-29T12:01:39.995Z"
+    both = build(store, "", now=NOW)
+    assert both.history_begin == "2026-11-29T12:01:39.995Z"
+    assert both.histories == {"m1": "2026-11-29T11:59:59.995Z", "m2": "2026-11-29T12:01:39.995Z"}
+    assert (
+        "what was sent before 2026-11-29 11:59:59.995 UTC (m1), 2026-11-29 12:01:39.995 UTC (m2) cannot be known: it"
+        " counts as cold"
+    ) in both.warnings
 
 
 def test_a_typical_request_is_the_middle_one_of_the_worst_group() -> None:
@@ -162,6 +173,7 @@ def test_next_steps_are_for_what_is_worth_it() -> None:
     steps = next_steps(report_of({"cold": 900, "changed": 60, "isolated": 30}, 0, 0), "r1", "phase=ts front")
     assert [step.partition(":")[0] for step in steps[:1]] == ["changed"]
     assert steps[1:] == [
+        "hitmap advise requests.jsonl    # which part of the prompts, and what to write instead",
         "hitmap misses 'phase=ts front'    # the group with most of it",
         "hitmap explain r1    # a prompt typical of it, token by token",
     ]
@@ -176,3 +188,99 @@ def test_the_smallest_groups_are_told_together(store: Client) -> None:
     assert len(lines) == MOST_LINES + 1
     assert (lines[-1].key, lines[-1].requests, lines[-1].prompt) == (OTHERS, 3, 3 * BLOCK)
     assert sum(line.prompt for line in lines) == (2 * MOST_LINES + 3) * BLOCK
+
+
+def test_of_what_was_computed_and_of_what_may_have_been_is_told_apart(store: Client) -> None:
+    """No prompt is known; the server says of one request what it served, of the other it does not."""
+    world = World().served("ABC", 0, known=False, cached=16).served("ABCD", LATER, known=False)
+    put(store, world)
+    report = build(store, "", now=NOW)
+    assert (report.total.parts, report.total.untold) == ({"cached": 16, "unknown": 96}, 64)
+    assert report.answer.endswith(
+        "; nothing tells why any of the 32 that were computed for certain were: no prompt is known."
+    )
+    row = {row[0]: row for row in next(iter(tables(report))).table.rows}["unknown"]
+    assert row[1:] == [
+        "96",
+        "86%",
+        "100%",
+        "nothing tells why they were computed; of 64 not even whether they were",
+    ]
+    told = build(store, "word=ABC", now=NOW)
+    assert told.answer.endswith("; nothing tells why any of the 32 computed ones were: no prompt is known.")
+    assert next(iter(tables(told))).table.rows[-1][-1] == "nothing tells why they were computed"
+
+
+def test_where_some_prompts_are_known_the_share_without_a_reason_is_told(store: Client) -> None:
+    put(store, World().served("ABC", 0, known=False, cached=0).served("XY", LATER, cached=0))
+    answer_of = build(store, "", now=NOW).answer
+    assert answer_of.endswith(
+        "; nothing tells why 60% of the 80 computed ones were. Next: 40% because they had never been sent before."
+    )
+    put(store, World().served("UVWXYZ", 2 * LATER, cached=0))
+    answer_of = build(store, "", now=NOW).answer
+    assert answer_of.endswith("because they had never been sent before. Of another 27% nothing tells why.")
+
+
+@pytest.mark.parametrize(
+    ("asked", "by", "told"),
+    [
+        ("", "model", "hitmap misses --by template    # who it is"),
+        ("server=a,word=A*", "server", "hitmap misses 'server=a,word=A*' --by template    # who it is"),
+        (" -9d/now,server=a", "template", "hitmap misses -9d/now,server=a --by server    # who it is"),
+        (
+            Selection("it", "server = 'a'", asked="server=a"),
+            "server",
+            "hitmap misses server=a --by template    # who it is",
+        ),
+    ],
+)
+def test_a_command_is_about_what_was_asked_for(
+    store: Client, asked: str | Selection, by: str, told: str
+) -> None:
+    put(store, World().served("ABC", 0, cached=0).served("ABCD", 1000, found=3, cached=48))
+    assert build(store, asked, by=by, now=NOW).next_steps[-1] == told
+
+
+def test_the_group_with_most_of_it_is_of_the_time_that_was_asked_for(store: Client) -> None:
+    put(store, World({"a": 1, "b": 1}).served("ABC", 0, "a", cached=0).served("XYZU", 1000, "b", cached=0))
+    soon = datetime(2026, 11, 29, 12, 30, tzinfo=UTC)
+    for asked, told in (("", "-1h/now,server=b"), ("model=m", "model=m,server=b")):
+        assert (
+            f"hitmap misses {told}    # the group with most of it" in build(store, asked, now=soon).next_steps
+        )
+
+
+def test_a_template_has_an_example_and_can_be_asked_for(store: Client) -> None:
+    """By the first digits, as they are shown; what has no chain has none."""
+    world = World().served("ABC", 0, cached=0).served("XY", 1000, cached=0).served("UVWX", 2000, cached=0)
+    rows = rows_of(world.served("Q", 3000, known=False, cached=0))
+    for row, name in zip(
+        rows["request_chains"], (0x000B2CB800000001, 0xFF00000000000000, 0x000B2CB800000001), strict=True
+    ):
+        row["template"] = name
+        row["isolation"] = 0x00ABCDEF00000000 if name >> 63 else 0
+    insert_all(store, rows)
+    report = build(store, "", by="template", now=NOW)
+    assert {line.key: (line.requests, line.example) for line in report.lines} == {
+        "000b2cb8": (2, "r2"),
+        "ff000000": (1, "r1"),
+        "(none)": (1, "r3"),
+    }
+    table = list(tables(report))[1].table
+    assert table.columns[-1].heading == "such as"
+    assert table.rows[0][-1] == "r2"
+    worst = "-1h/now,template=000b2cb8"
+    assert f"hitmap misses {worst}    # the group with most of it" in report.next_steps
+    assert build(store, worst, now=NOW).total.requests == 2
+    assert build(store, "template=000b2cb800000001,server=a", now=NOW).total.prompt == 7 * BLOCK
+    assert build(store, "isolation=00abcdef", now=NOW).total.prompt == 2 * BLOCK
+    with pytest.raises(UserError, match="no request matches 'template=1234'"):
+        build(store, "template=1234", now=NOW)
+    with pytest.raises(UsageError, match="no column or label 'template'"):
+        build(store, "template=chat", now=NOW)
+
+
+def test_one_group_is_named(store: Client) -> None:
+    put(store, World().served("ABC", 0, cached=0))
+    assert describe(build(store, "", by="model", now=NOW)).endswith(" UTC, all of one model: m")
