@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
@@ -77,6 +78,16 @@ def stop(served: Served, number: signal.Signals = signal.SIGINT) -> str:
     return served.process.communicate(timeout=20)[1]
 
 
+@contextmanager
+def serving(module: str, dsn: str) -> Iterator[Served]:
+    """A dashboard on a store; it has to end well, without a traceback."""
+    served = start(module, "--store", dsn)
+    yield served
+    said = stop(served)
+    assert served.process.returncode == 0, said
+    assert "Traceback" not in said
+
+
 @pytest.fixture(scope="session")
 def filled(store_server: Embedded) -> Iterator[Database]:
     """Three requests, one of them with a name and a label that are no names."""
@@ -112,11 +123,8 @@ def filled(store_server: Embedded) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def site(filled: Database) -> Iterator[Served]:
     """The pages on reports whose figures are known."""
-    served = start("tests.dashboard.made", "--store", filled.dsn)
-    yield served
-    said = stop(served)
-    assert served.process.returncode == 0, said
-    assert "Traceback" not in said
+    with serving("tests.dashboard.made", filled.dsn) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from dashboard.filters import Filters
 from dashboard.views.across import hosts_at
 from tests.analysis.observed.world import PID, put_points, put_request
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, start, stop
+from tests.dashboard.conftest import Served, serving
 from tests.dashboard.drawn import Draw, drawer
 from tests.dashboard.made import HOSTILE
 from tests.dashboard.probed import DAY, planted, settle
@@ -98,11 +98,8 @@ def test_a_server_whose_name_is_none(store: Database, draw_hosts: Draw) -> None:
 
 @pytest.fixture
 def served(store: Database) -> Iterator[Served]:
-    running = start("hitmap", "--store", store.dsn)
-    yield running
-    said_at_end = stop(running)
-    assert running.process.returncode == 0, said_at_end
-    assert "Traceback" not in said_at_end
+    with serving("hitmap", store.dsn) as running:
+        yield running
 
 
 def test_there_and_back_in_a_browser(served: Served, open_page: Callable[..., object]) -> None:

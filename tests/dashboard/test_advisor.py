@@ -49,7 +49,7 @@ from tests.collector.chains.support import recorded
 from tests.collector.support import HASHER
 from tests.conftest import Database
 from tests.dashboard.advised import DAY, fill
-from tests.dashboard.conftest import Served, start, stop
+from tests.dashboard.conftest import Served, serving
 from tests.dashboard.looks import WIDTHS, faults, whole
 from tests.dashboard.made import HOSTILE
 
@@ -381,11 +381,8 @@ def test_a_figure_has_what_cards_have(filled: Database, draw: Draw) -> None:
 @pytest.fixture
 def served(filled: Database) -> Iterator[Served]:
     """A dashboard on that store; it outlives the pages that are opened of it."""
-    running = start("hitmap", "--store", filled.dsn)
-    yield running
-    said_at_end = stop(running)
-    assert running.process.returncode == 0, said_at_end
-    assert "Traceback" not in said_at_end
+    with serving("hitmap", filled.dsn) as running:
+        yield running
 
 
 def test_in_a_browser(

@@ -15,7 +15,7 @@ from dashboard.charts import misses
 from dashboard.text import beside_bar, in_chart
 from tests.analysis.heatmap.worlds import Prompt, clock, put
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, start, stop
+from tests.dashboard.conftest import Served, serving
 from tests.dashboard.looks import WIDTHS, faults, whole
 from tests.dashboard.made import HOSTILE
 from tests.dashboard.probed import DAY, planted, settle
@@ -50,11 +50,8 @@ def served(db: Database) -> Iterator[Served]:
     """Prompts for the heatmap, and a server under probes."""
     put(db.client, [*clock(20, 0xAAAAAAAA << 32), *[Prompt([1, 2, 3], 7, server=HOSTILE, phase=HOSTILE)] * 5])
     planted(db.client)
-    running = start("hitmap", "--store", db.dsn)
-    yield running
-    said_at_end = stop(running)
-    assert running.process.returncode == 0, said_at_end
-    assert "Traceback" not in said_at_end
+    with serving("hitmap", db.dsn) as running:
+        yield running
 
 
 def test_in_a_browser_on_reports_that_are_made(site: Served, open_page: Callable[..., object]) -> None:

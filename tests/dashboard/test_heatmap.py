@@ -18,7 +18,7 @@ from dashboard.export import csv_of_table
 from dashboard.views import heatmap as view
 from tests.analysis.heatmap.worlds import Prompt, clock, put
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, start, stop
+from tests.dashboard.conftest import Served, serving
 from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
 
@@ -146,11 +146,8 @@ def test_requests_without_prompts(store: Database, draw: Draw) -> None:
 @pytest.fixture
 def served(store: Database) -> Iterator[Served]:
     """A dashboard on that store; it outlives the pages that are opened of it."""
-    running = start("hitmap", "--store", store.dsn)
-    yield running
-    said_at_end = stop(running)
-    assert running.process.returncode == 0, said_at_end
-    assert "Traceback" not in said_at_end
+    with serving("hitmap", store.dsn) as running:
+        yield running
 
 
 def test_in_a_browser(served: Served, open_page: Callable[..., object]) -> None:

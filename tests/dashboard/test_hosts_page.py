@@ -20,7 +20,7 @@ from dashboard.export import csv_of_table
 from dashboard.views.hosts_tables import as_rows
 from tests.analysis.observed.world import HOST, PID, START, put_points, put_request
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, start, stop
+from tests.dashboard.conftest import Served, serving
 from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
 from tests.dashboard.probed import DAY, planted, settle
@@ -196,11 +196,8 @@ def test_labels_are_what_the_tables_explain() -> None:
 
 @pytest.fixture
 def served(store: Database) -> Iterator[Served]:
-    running = start("hitmap", "--store", store.dsn)
-    yield running
-    said_at_end = stop(running)
-    assert running.process.returncode == 0, said_at_end
-    assert "Traceback" not in said_at_end
+    with serving("hitmap", store.dsn) as running:
+        yield running
 
 
 def test_in_a_browser(served: Served, open_page: Callable[..., object]) -> None:

@@ -27,7 +27,7 @@ from dashboard.export import csv_of_table
 from dashboard.views.request_tables import as_rows
 from tests.analysis.observed.world import MAJOR, START, put_points, put_request, put_span
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, start, stop
+from tests.dashboard.conftest import Served, serving
 from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
 from tests.dashboard.probed import DAY, planted, settle
@@ -268,11 +268,8 @@ def test_nothing_to_show(db: Database, draw: Draw) -> None:
 
 @pytest.fixture
 def served(store: Database) -> Iterator[Served]:
-    running = start("hitmap", "--store", store.dsn)
-    yield running
-    said_at_end = stop(running)
-    assert running.process.returncode == 0, said_at_end
-    assert "Traceback" not in said_at_end
+    with serving("hitmap", store.dsn) as running:
+        yield running
 
 
 RANGES = """() => {
