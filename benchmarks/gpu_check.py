@@ -5,7 +5,8 @@
 One table: what was read, in which phase, the range in which it must lie, and the verdict. Phases: idle; then, where
 torch with CUDA is installed, a matmul on tensor cores, a kernel that streams through 2 GiB, one that stays within 8 MiB
 (so its L2 hits must differ), and copies from the host. Takes less than five minutes; needs nothing but the standard
-library and nvidia-ml-py, and torch for the loads. Exit codes: 0 all is plausible, 1 something is not, 3 no GPU.
+library and nvidia-ml-py, and torch for the loads. Exit codes: 0 all is plausible, 1 something is not, 2 something
+that a phase must show was not told, 3 no GPU.
 """
 
 from __future__ import annotations
@@ -321,7 +322,8 @@ def main() -> int:
         )
     else:
         print("\n".join(table(checks, about)))
-    return 1 if any(check.verdict == "NO" for check in checks) else 0
+    verdicts = {check.verdict for check in checks}
+    return 1 if "NO" in verdicts else 2 if "not told" in verdicts else 0
 
 
 if __name__ == "__main__":

@@ -74,7 +74,8 @@ def _exact(client: Client, request_id: str, server: str) -> list[Found]:
                 ORDER BY time DESC LIMIT {MOST_TIMES}
             )
         ) AS told
-        SELECT server, model, toUnixTimestamp64Micro(time), ifNull(coalesce(ttft_us, e2e_us), {_IN_FLIGHT_US}),
+        SELECT server, model, toUnixTimestamp64Micro(time),
+               ifNull(coalesce(ttft_us, client_ttft_us, e2e_us), {_IN_FLIGHT_US}),
                {layers}
         FROM requests
         WHERE toStartOfHour(time) IN (told.3) AND time >= toDateTime64(told.1, 6)

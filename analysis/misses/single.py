@@ -98,12 +98,12 @@ def _fewest(told: Columns, hits: Flags) -> Flags:
 
 
 def _beside(told: Columns, found: Found) -> Flags:
-    """The request and the latest ones that were in flight when it arrived, or came before its answer."""
+    """The request and those that were in flight when it arrived, or came before its answer: the nearest of them."""
     arrived, ttft, e2e = told.ints("arrived"), told.ints("ttft"), told.ints("e2e")
     lasted = np.where(ttft >= 0, ttft, np.where(e2e >= 0, e2e, BEFORE_US))
     in_flight = arrived + lasted >= found.time
     picked = told.flags("picked")
     rows = np.flatnonzero(in_flight & ~picked)
     keep = picked.copy()
-    keep[rows[-MOST_BESIDE:]] = True
+    keep[rows[np.argsort(np.abs(arrived[rows] - found.time), kind="stable")[:MOST_BESIDE]]] = True
     return keep

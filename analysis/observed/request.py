@@ -12,6 +12,7 @@ from analysis.misses.bins import iso
 from analysis.misses.columns import at, together
 from analysis.misses.find import Found, find
 from analysis.numbers import digits
+from analysis.observed import bounded
 from analysis.observed.counters import counted
 from analysis.observed.model import Missing, Observed, Process, Trace
 from analysis.observed.processes import ports_of, processes
@@ -48,7 +49,9 @@ def trace(client: Client, request_id: str, server: str = "") -> Trace:
     )
     mine = processes(client, found.server, begin, end, traced.homes or None)
     meanwhile = counted(client, found.server, mine, begin, end)
-    observed = [*_own(row["observed"]), *meanwhile.observed]
+    own = _own(row["observed"])
+    beside = bounded.bounded(own, meanwhile.observed) if len(mine) == 1 else list(meanwhile.observed)
+    observed = [*own, *beside]
     return Trace(
         request_id=found.request_id,
         server=found.server,
@@ -64,7 +67,10 @@ def trace(client: Client, request_id: str, server: str = "") -> Trace:
         observed=observed,
         missing=list(_missing(observed, mine, traced, port)),
         together=in_flight,
-        notes=[*_notes(row, traced), *_shares(meanwhile.observed, endless), *meanwhile.notes],
+        notes=[
+            *_notes(row, traced), *_shares(meanwhile.observed, endless),
+            *bounded.notes(meanwhile.observed, beside, end - begin), *meanwhile.notes,
+        ],
         finish_reason=row["finish_reason"],
         preemptions=row["preemptions"],
     )  # fmt: skip

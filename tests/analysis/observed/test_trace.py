@@ -489,3 +489,54 @@ def test_a_process_has_no_part_where_the_requests_thread_counted_the_same(db: Da
     }
     assert not any(one.metric.startswith("hitmap.probe.") for one in told.observed)
     assert words.ESTIMATED in told.notes
+
+
+# Page faults of a reading that is longer than the request: what its own threads did not count was a neighbour's.
+
+MINOR = {"system.paging.fault.type": "minor"}
+THREAD_MINOR = "hitmap.thread.page_faults.minor"
+READ = {"hitmap.fault.mode": "user", "hitmap.fault.access": "read"}
+IPI = {"hitmap.tlb_flush.reason": "remote_ipi_send"}
+
+
+def neighbours(db: Database, **told: float) -> None:
+    """A request of 200 ms in a reading of 1 s, in which another one of its process waited for 256 pages."""
+    planted(db, **told)
+    watched(db.client)
+    for metric, attributes, count in (
+        ("process.paging.faults", MAJOR, 256),
+        ("hitmap.page_faults", READ, 260),
+        ("hitmap.tlb_flushes", IPI, 100),
+    ):
+        put_points(db.client, [(0, 1000, count)], metric, attributes, source="ebpf")
+
+
+def parts(db: Database) -> dict[str, float | None]:
+    return {one.metric: one.estimate for one in trace(db.client, "r1").observed if not one.own and one.share}
+
+
+def test_what_its_threads_did_not_count_is_not_its_own(db: Database) -> None:
+    neighbours(db, **{THREAD_MAJOR: 0.0, THREAD_MINOR: 4.0})
+    found = {one.metric: one for one in trace(db.client, "r1").observed if one.source == "ebpf"}
+    assert found["process.paging.faults"].value == pytest.approx(51.2)
+    assert found["process.paging.faults"].estimate == 0
+    assert found["hitmap.page_faults"].estimate == pytest.approx(4)
+    assert found["hitmap.tlb_flushes"].estimate == pytest.approx(20)  # nobody counts those by thread
+    notes = trace(db.client, "r1").notes
+    assert "page faults of its process beyond those of its own threads are taken for others'" in notes
+    (apart,) = [note for note in notes if note.startswith("readings of its process are 1,000 ms apart")]
+    assert "it took 200 ms" in apart
+
+
+def test_its_own_count_does_not_add_to_a_part(db: Database) -> None:
+    """Of a request that waited for all of them in half of a reading the part by time is the less."""
+    neighbours(db, **{THREAD_MAJOR: 256.0, THREAD_MINOR: 4.0})
+    assert parts(db)["process.paging.faults"] == pytest.approx(51.2)
+    assert not [note for note in trace(db.client, "r1").notes if "taken for others'" in note]
+
+
+@pytest.mark.parametrize("told", [{}, {THREAD_MINOR: 4.0}])
+def test_what_its_threads_do_not_count_is_by_time(db: Database, told: dict[str, float]) -> None:
+    neighbours(db, **told)
+    assert parts(db)["process.paging.faults"] == pytest.approx(51.2)
+    assert parts(db)["hitmap.page_faults"] == pytest.approx(52)
