@@ -107,6 +107,8 @@ def _hit(case: Case, part: str, seen: Sequence[Seen]) -> str:
     mine = int(case.chains.isolation[0])
     of_tier = [stay for stay in seen if tier in (None, stay.tier) and stay.isolation == mine]
     held = [stay for stay in of_tier if held_at(stay, case.moment) and stay.holder == case.holder]
+    # a clear is told with the step that followed: what it ended may have been gone when the prompt was looked up
+    held = [stay for stay in held if held_at(stay, case.looked_up) or stay.lost != Eviction.CLEAR]
     if held:
         text += f", held since {_when(case, min(stay.since for stay in held))}"
     return text

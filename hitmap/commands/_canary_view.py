@@ -74,7 +74,7 @@ def print_report(name: str, report: Report, remedy: Remedy, as_json: bool, *, st
     _print_broken_off(report.courses, remedy, console)
     if report.failures:
         last = report.failures[-1]
-        words = f"{len(report.failures)} requests failed"
+        words = "1 request failed" if len(report.failures) == 1 else f"{len(report.failures)} requests failed"
         if not any(last in course.stopped for course in report.courses):
             words += f", the last one: {last}"
         console.print(printable(words), markup=False)

@@ -158,6 +158,12 @@ def test_a_reset_in_front_of_another_tier(store_server: Embedded, run3: Path, tm
             for part, tokens in line.parts.items():
                 stored[part] = stored.get(part, 0) + tokens
         assert stored["evicted/clear"] >= 352
+        local, given_back = (
+            explain(client, f"r3-{phase}").runs[0] for phase in ("local_hit-0005", "external_hit-0009")
+        )
+        assert ", held since 12:10:26" in local.evidence
+        assert given_back.part == local.part == "cached"
+        assert "held since" not in given_back.evidence  # what the device had was cleared
         client.close()
 
 
