@@ -12,6 +12,7 @@ from collector.canary.budget import Part
 _PLENTY = 10**12
 _SHORTEST = 64  # tokens; --longest takes no fewer
 _HOSTED = 1024  # hosted APIs reuse nothing of shorter prompts
+_SPARE_S = 1  # the last request needs some time for its answer
 _OPEN = "tiers"  # goes as far as the budget lets it, so that no rehearsal says how much is enough
 
 
@@ -35,10 +36,11 @@ class Remedy:
         plenty = replace(self.budget, requests=_PLENTY, tokens=_PLENTY, seconds=_PLENTY)
         whole = rehearse(self._closed, self.options, plenty)
         need = {"requests": whole.requests, "tokens": whole.tokens, "seconds": whole.seconds}[spent]
+        need += _SPARE_S if spent == "seconds" else 0
         if need <= getattr(self.budget, spent):  # this server makes it dearer than a rehearsal knows
             return f"a larger --max-{spent}"
         if spent == "seconds":
-            return f"--max-seconds {_up(need + 1)} (the server's own time comes on top) or a higher --rate"
+            return f"--max-seconds {_up(need)} (the server's own time comes on top) or a higher --rate"
         return f"--max-{spent} {_up(need)}"
 
     def _shorter(self) -> str:

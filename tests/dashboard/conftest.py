@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -76,6 +77,11 @@ def stop(served: Served, number: signal.Signals = signal.SIGINT) -> str:
     """End it as a person does; what else it said."""
     served.process.send_signal(number)
     return served.process.communicate(timeout=20)[1]
+
+
+def settle(page: Any) -> None:
+    """Wait until the page is whole: what stands on it before that is about to be replaced."""
+    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
 
 
 @contextmanager

@@ -85,8 +85,3 @@ def _counters(client: Client) -> None:
 
 
 MAJOR_FAULTS = "process.paging.faults"
-
-
-def settle(page: Any) -> None:
-    """Wait until the page is whole: what stands on it before that is about to be replaced."""
-    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()

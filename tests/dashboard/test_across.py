@@ -13,10 +13,10 @@ from dashboard.filters import Filters
 from dashboard.views.across import hosts_at
 from tests.analysis.observed.world import PID, put_points, put_request
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, serving
+from tests.dashboard.conftest import Served, serving, settle
 from tests.dashboard.drawn import Draw, drawer
 from tests.dashboard.made import HOSTILE
-from tests.dashboard.probed import DAY, planted, settle
+from tests.dashboard.probed import DAY, planted
 
 THERE = {"from": ["2026-11-30T11:59:51Z"], "to": ["2026-11-30T12:00:12Z"], "server": ["vllm-a"]}
 R1 = {"request": ["r1"], "request_server": ["vllm-a"]}  # 12:00:01 to 12:00:01.4

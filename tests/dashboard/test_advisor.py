@@ -49,7 +49,7 @@ from tests.collector.chains.support import recorded
 from tests.collector.support import HASHER
 from tests.conftest import Database
 from tests.dashboard.advised import DAY, fill
-from tests.dashboard.conftest import Served, serving
+from tests.dashboard.conftest import Served, serving, settle
 from tests.dashboard.looks import WIDTHS, faults, whole
 from tests.dashboard.made import HOSTILE
 
@@ -418,6 +418,7 @@ def test_in_a_browser(
     main.get_by_role("heading", name="tool order at").wait_for(state="detached")
     assert parse_qs(urlsplit(page.url).query)["show"] == ["accepted"]
     for name in ("rewriter.py", "rules.yaml", "advice.json", "advice.md"):
+        settle(page)
         with page.expect_download() as download:
             page.get_by_role("button", name=name, exact=True).click()
         Path(download.value.path()).rename(tmp_path / name)

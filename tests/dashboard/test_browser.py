@@ -13,7 +13,7 @@ from playwright.sync_api import TimeoutError as Late
 
 from analysis.misses.report_model import MissReport
 from dashboard import words
-from tests.dashboard.conftest import Served
+from tests.dashboard.conftest import Served, settle
 from tests.dashboard.made import HOSTILE, build
 from tests.dashboard.test_colours import contrast
 
@@ -45,6 +45,7 @@ def figures(report: MissReport) -> dict[str, str]:
 
 
 def saved(page, name: str) -> str:  # type: ignore[no-untyped-def]
+    settle(page)
     with page.expect_download() as download:
         page.get_by_role("button", name=name, exact=True).click()
     return Path(download.value.path()).read_text(encoding="utf-8")

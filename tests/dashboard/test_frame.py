@@ -15,10 +15,10 @@ from dashboard.charts import misses
 from dashboard.text import beside_bar, in_chart
 from tests.analysis.heatmap.worlds import Prompt, clock, put
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, serving
+from tests.dashboard.conftest import Served, serving, settle
 from tests.dashboard.looks import WIDTHS, faults, whole
 from tests.dashboard.made import HOSTILE
-from tests.dashboard.probed import DAY, planted, settle
+from tests.dashboard.probed import DAY, planted
 
 HOUR = "from=2026-11-29T12:00&to=2026-11-29T13:00"
 SETS = "a=2026-11-29T12:00/2026-11-29T12:30&b=2026-11-29T12:30/2026-11-29T13:00"

@@ -20,10 +20,10 @@ from dashboard.export import csv_of_table
 from dashboard.views.hosts_tables import as_rows
 from tests.analysis.observed.world import HOST, PID, START, put_points, put_request
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, serving
+from tests.dashboard.conftest import Served, serving, settle
 from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
-from tests.dashboard.probed import DAY, planted, settle
+from tests.dashboard.probed import DAY, planted
 
 BEGIN = round(START.timestamp() * 1e6)
 END = BEGIN + 10_000_000

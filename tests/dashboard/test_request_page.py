@@ -27,10 +27,10 @@ from dashboard.export import csv_of_table
 from dashboard.views.request_tables import as_rows
 from tests.analysis.observed.world import MAJOR, START, put_points, put_request, put_span
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, serving
+from tests.dashboard.conftest import Served, serving, settle
 from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
-from tests.dashboard.probed import DAY, planted, settle
+from tests.dashboard.probed import DAY, planted
 
 
 def _page() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from collector.canary import MEASURES, Budget, Options, Report, rehearse
@@ -28,6 +28,9 @@ def given_options(words: str) -> dict[str, int]:
     return {name: int(figure) for name, figure in re.findall(r"--([a-z-]+) (\d+)", words)}
 
 
+@example(
+    {"replicas", "salt", "prefill", "alignment"}, "seconds", 1.0, 64, 1.0
+)  # just what it needs, and no more
 @settings(max_examples=60, deadline=None)
 @given(
     measures=st.sets(st.sampled_from(CLOSED), min_size=1),

@@ -21,7 +21,7 @@ from tests.analysis.diagnosis.traffic import drawn, shown
 from tests.attributed import live
 from tests.attributed.live import Phase, send, watched
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 RATE, SECONDS = 4.0, 9.0
 ANSWERS = (60, 120)  # tokens: long enough for running requests to outgrow a small pool
