@@ -15,9 +15,8 @@ from analysis.misses.reader import Reading
 from analysis.misses.report_model import TokenRun
 from analysis.misses.sentences import ago
 
-_MOST_LIKELY = (
-    8  # of those that first sent some of a passage: the latest, and those that first sent most of it
-)
+# of those that first sent some of a passage: the latest, and those that first sent most of it
+_MOST_LIKELY = 8
 _SHARES = ((0.9, "nearly all of "), (0.5, "most of "), (0, "some of "))
 
 

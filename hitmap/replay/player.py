@@ -18,10 +18,8 @@ from hitmap.replay.ports import Exporter, HttpPort, KvPort, recorded_pages
 from hitmap.replay.shift import shift_export, shift_kv, shift_log, shift_metrics
 
 Shift = Literal["now", "none"]
-_SHORTEST_INTERVAL_S, _LONGEST_INTERVAL_S = (
-    0.05,
-    5.0,
-)  # the least that attach takes, and what it does unless told
+# the least that attach takes, and what it does unless told
+_SHORTEST_INTERVAL_S, _LONGEST_INTERVAL_S = 0.05, 5.0
 
 
 class Player:

@@ -25,6 +25,7 @@ from store.embedded import Embedded
 from store.migrate import migrate
 from tests.conftest import Database
 from tests.dashboard.made import HOSTILE, START
+from tests.dashboard.probed import planted
 
 if not find_spec("streamlit"):  # the dashboard is an extra; a skip here would be an error
     collect_ignore_glob = ["test_*.py"]
@@ -82,6 +83,13 @@ def stop(served: Served, number: signal.Signals = signal.SIGINT) -> str:
 def settle(page: Any) -> None:
     """Wait until the page is whole: what stands on it before that is about to be replaced."""
     page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
+
+
+@pytest.fixture
+def store(db: Database) -> Database:
+    """A server under probes, with its requests."""
+    planted(db.client)
+    return db
 
 
 @contextmanager

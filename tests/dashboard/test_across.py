@@ -16,7 +16,7 @@ from tests.conftest import Database
 from tests.dashboard.conftest import Served, serving, settle
 from tests.dashboard.drawn import Draw, drawer
 from tests.dashboard.made import HOSTILE
-from tests.dashboard.probed import DAY, planted
+from tests.dashboard.probed import DAY
 
 THERE = {"from": ["2026-11-30T11:59:51Z"], "to": ["2026-11-30T12:00:12Z"], "server": ["vllm-a"]}
 R1 = {"request": ["r1"], "request_server": ["vllm-a"]}  # 12:00:01 to 12:00:01.4
@@ -32,12 +32,6 @@ def _hosts() -> None:
     from dashboard.views import hosts
 
     hosts.page()
-
-
-@pytest.fixture
-def store(db: Database) -> Database:
-    planted(db.client)
-    return db
 
 
 @pytest.fixture

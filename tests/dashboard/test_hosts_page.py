@@ -23,7 +23,7 @@ from tests.conftest import Database
 from tests.dashboard.conftest import Served, serving, settle
 from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
-from tests.dashboard.probed import DAY, planted
+from tests.dashboard.probed import DAY
 
 BEGIN = round(START.timestamp() * 1e6)
 END = BEGIN + 10_000_000
@@ -34,12 +34,6 @@ def _page() -> None:
     from dashboard.views import hosts
 
     hosts.page()
-
-
-@pytest.fixture
-def store(db: Database) -> Database:
-    planted(db.client)
-    return db
 
 
 @pytest.fixture

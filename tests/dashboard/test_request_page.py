@@ -30,19 +30,13 @@ from tests.conftest import Database
 from tests.dashboard.conftest import Served, serving, settle
 from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
-from tests.dashboard.probed import DAY, planted
+from tests.dashboard.probed import DAY
 
 
 def _page() -> None:
     from dashboard.views import request
 
     request.page()
-
-
-@pytest.fixture
-def store(db: Database) -> Database:
-    planted(db.client)
-    return db
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ MIN_CHARACTERS = 200
 FEWEST = 3  # requests that have it
 OFTEN = 0.03  # of all requests: of one service among many
 APART = 0.5  # of those that have it do so behind something else
-LOOKED_UP = (
-    2 / 3
-)  # of the conversations: what the model chose to read costs the others, were it sent in front to all
+# of the conversations: what the model chose to read costs the others, were it sent in front to all
+LOOKED_UP = 2 / 3
 MODELS = ("assistant", "model")
 _PICTURES = (Kind.IMAGE, Kind.AUDIO, Kind.FILE)
 
