@@ -76,9 +76,9 @@ class JsonPoller(PollingSource):
         return json.loads(answer.body)
 
     def _failed(self, count: str, reason: str) -> None:
-        self.counts[count] += 1
         self.failures += 1
-        self.tell(FAILING, reason)
+        self.tell(FAILING, reason)  # before it is counted: who waits for the count finds the reason
+        self.counts[count] += 1
 
     def _rows(self, readings: Iterable[Reading]) -> Batch:
         """The rows of all readings; each grows from the one before."""

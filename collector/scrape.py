@@ -88,11 +88,11 @@ class Scraper(PollingSource):
 
     def _failed(self, reason: str, at_us: int, exposition: Exposition | None = None) -> None:
         """Store that the server is not up (once in a row of failures) and whatever came in whole lines."""
-        self.counts["failed"] += 1
         if exposition is not None or not self.failures:
             self._store(exposition or Exposition(), at_us, up=False)
         self.failures += 1
         self.tell(FAILING, reason)
+        self.counts["failed"] += 1
 
     def _store(self, exposition: Exposition, at_us: int, up: bool) -> Batch | None:
         """The batch that was stored, None where the sink refused it."""

@@ -80,9 +80,9 @@ class KvPull(PollingSource):
         try:
             items, nameless = self._drain.decode(self._answer())
         except (FetchError, ValueError) as error:
-            self.counts["failed"] += 1
             self.failures += 1
             self.tell(FAILING, f"{self._url}: {error}")
+            self.counts["failed"] += 1
             return
         self.failures = 0
         self.counts["malformed"] += nameless

@@ -165,8 +165,8 @@ class KvSubscriber(ThreadSource):
         try:
             events = open_socket(zmq.SUB, self.endpoint.events, bind=self.endpoint.bind)
         except UserError as error:
-            self.counts["unopened"] += 1
             self.tell(FAILING, str(error))
+            self.counts["unopened"] += 1
             self._stopping.wait(self._reopen_s)
             self._reopen_s = min(2 * self._reopen_s, _LONGEST_REOPEN_S)
             return False
@@ -185,7 +185,6 @@ class KvSubscriber(ThreadSource):
 
     def _report(self) -> None:
         totals = {name: sum(s.counts[name] for s in self._streams.values()) for name in COUNTED}
-        self.counts.update({name: total - self.counts[name] for name, total in totals.items()})
         detail = f"{totals['messages']} messages, last number {max(s.last for s in self._streams.values())}"
         if totals["missing"]:
             detail += f", {totals['missing']} missing" + (
@@ -198,6 +197,7 @@ class KvSubscriber(ThreadSource):
         if self._pause_s:
             detail += f"; {self.endpoint.replay} does not answer: what is missed is not replayed"
         self.tell(RUNNING, detail)
+        self.counts.update({name: total - self.counts[name] for name, total in totals.items()})
 
     # -- messages
 
@@ -224,8 +224,8 @@ class KvSubscriber(ThreadSource):
 
     def _parse(self, frames: list[bytes]) -> tuple[str, Message] | None:
         if len(frames) < 3 or len(frames[1]) != 8:
-            self.counts["malformed"] += 1
             self.tell(FAILING, f"a message of {len(frames)} frames is not [topic, number, payload]")
+            self.counts["malformed"] += 1
             return None
         topic, seq, payload = frames[:3]
         return topic.decode(errors="replace"), self._message(seq, payload)

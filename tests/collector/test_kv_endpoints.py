@@ -171,7 +171,7 @@ def test_the_events_of_a_server_that_listens_come_though_its_address_was_given(
             publisher.wait_for_subscriber()
             publisher.send(recorded(run1 / "kv_events.jsonl"))
             wait_until(lambda: attachment.status()[0].counts.get("messages") == 244)
-            assert attachment.status()[0].state == "running"
+            wait_until(lambda: attachment.status()[0].state == "running")
 
 
 def test_a_list_of_thousands_of_ranks_is_cut_and_told(spool: Spool) -> None:

@@ -37,7 +37,7 @@ def test_a_replay_with_holes_is_asked_for_again(
     """A ROUTER drops replies beyond its high-water mark, silently, and the end marker with them."""
     with Publisher(reply_hwm=60) as publisher:
         publisher.send(messages)
-        subscriber = subscribe(publisher, replay_timeout_s=0.2)
+        subscriber = subscribe(publisher, replay_timeout_s=1.0)
         taken(subscriber, messages=244)
         assert len(publisher.requests) > 1
     assert summary(take(spool, "kv_events")) == RUN1
