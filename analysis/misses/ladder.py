@@ -176,7 +176,7 @@ def _climb_caches(
     """Fill the rungs whose caches held what is asked for: this one, all, all under any isolation. shown: blocks that
     this one held; returns those that the last one serves for sure."""
     row, key, moment = those.row, those.key, runs.positions.moment[those.row]
-    ends = np.where(runs.chains.first_token >= 0, runs.chains.first_token, -1)
+    ends = runs.positions.computed
     flying = groups.flights.until(ends).running(key * groups.width + groups.where[row], row, moment)
     # where it may have been held, too, a hit and a block that was being computed look alike
     surely = shown | (flying & ~look.maybe)

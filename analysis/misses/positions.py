@@ -59,7 +59,9 @@ class Positions:
     lookup. own: place of the first block stored for it, NOT_TOLD for none; own_depth: of that block in its prompt.
     moment: the same by time, before anything was stored for it. blurred: a gap lies where it may have been looked up,
     so that its own first stores may be lost, too; the place is the one behind the gap, where nothing is certain.
-    latest: until when it may have been looked up: `moment`, or of those that are blurred the first token."""
+    latest: until when it may have been looked up: `moment`, or of those that are blurred the first token. computed:
+    until when it surely was computed: its first token, or if that is not told the last block stored for it, NOT_TOLD
+    for neither."""
 
     holder: Ints
     place: Ints
@@ -68,12 +70,14 @@ class Positions:
     moment: Ints
     blurred: Flags
     latest: Ints
+    computed: Ints
 
 
 def find(chains: Chains, numbers: Numbers, residency: Residency, server: Ints, groups: Groups) -> Positions:
     """Find them. server: of each holder."""
     holder = groups.holder
-    own, own_depth, of = _own_stores(chains, numbers, residency, server, groups)
+    own, own_depth, of, last = _own_stores(chains, numbers, residency, server, groups)
+    computed = np.where(chains.first_token >= 0, chains.first_token, last)
     holder = np.where(holder < 0, of, holder)
     known = np.maximum(holder, 0)
     place, moment = _by_time(chains, residency, known), chains.began.copy()
@@ -86,7 +90,7 @@ def find(chains: Chains, numbers: Numbers, residency: Residency, server: Ints, g
     place, own = np.where(blurred, behind, place), np.where(blurred, NOT_TOLD, own)
     place[holder < 0] = 0
     latest = np.where(blurred, np.maximum(moment, chains.first_token), moment)
-    return Positions(holder, place, own, own_depth, moment, blurred, latest)
+    return Positions(holder, place, own, own_depth, moment, blurred, latest, computed)
 
 
 def _until(chains: Chains) -> Ints:
@@ -114,13 +118,14 @@ def _by_time(chains: Chains, residency: Residency, holder: Ints) -> Ints:
 
 def _own_stores(
     chains: Chains, numbers: Numbers, residency: Residency, server: Ints, groups: Groups
-) -> tuple[Ints, Ints, Ints]:
-    """Of each request the place and depth of the first block that was stored for it, and where, NOT_TOLD for none."""
-    own, own_depth, of = (np.full(chains.n, NOT_TOLD) for _ in range(3))
-    stores, removed = residency.first_stores()
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Of each request the place and depth of the first block that was stored for it, where, and when the last one was,
+    NOT_TOLD for none."""
+    own, own_depth, of, last = (np.full(chains.n, NOT_TOLD) for _ in range(4))
+    stores, lost = residency.first_stores()
     if not len(stores):
-        return own, own_depth, of
-    owner = _first_in_flight(chains, residency, server, groups, stores, removed)
+        return own, own_depth, of, last
+    owner = _first_in_flight(chains, residency, server, groups, stores, lost)
     content = numbers.content[residency.key[stores]]
     follows = numbers.parent[content[1:]] == content[:-1]
     follows &= residency.time[stores[1:]] == residency.time[stores[:-1]]
@@ -131,42 +136,53 @@ def _own_stores(
     rows = owner[deepest]
     earliest = np.full(chains.n, len(stores))
     np.minimum.at(earliest, rows, begins)
+    np.maximum.at(last, rows, residency.time[stores[begins]])
     some = np.flatnonzero(earliest < len(stores))
     own[some] = stores[earliest[some]]
     own_depth[some] = numbers.depth[content[earliest[some]]]
     of[some] = residency.holder[own[some]]
-    return own, own_depth, of
+    return own, own_depth, of, last
 
 
 def _first_in_flight(
-    chains: Chains, residency: Residency, server: Ints, groups: Groups, stores: Ints, removed: Ints
+    chains: Chains, residency: Residency, server: Ints, groups: Groups, stores: Ints, lost: Ints
 ) -> Ints:
-    """The request that each stored block is given to, n for none. removed: when each had been removed before."""
+    """The request that each stored block is given to, n for none. lost: until when each may have been lost before.
 
-    def first(ends: Ints, some: Ints) -> Ints:
-        """Of some stores, given until when requests are in flight; of any rank where theirs is not known."""
+    Of a request that tells no first token nobody knows when it was over. Where the block was lost after it began, one
+    that began after the loss is the likelier: the first found the block, or waits unseen.
+    """
+
+    def first(ends: Ints, some: Ints, time: Ints) -> Ints:
+        """Of some stores the first request whose end is not before a time; of any rank where theirs is not known."""
         flights, holder = groups.flights.until(ends), residency.holder[some]
-        group, time = residency.key[some] * groups.width, residency.time[some]
+        group = residency.key[some] * groups.width
         owner = flights.first(group + holder, time)
         if (groups.holder < 0).any():
             owner = np.minimum(owner, flights.first(group + len(server) + server[holder], time))
         return owner
 
-    time, owner = residency.time[stores], first(_until(chains), stores)
-    doubtful = _doubtful(chains, residency, stores, removed, owner)
+    time, never = residency.time[stores], np.iinfo(np.int64).max
+    arrived, began = np.append(chains.arrived, never), np.append(chains.began, never)
+    owner = first(_until(chains), stores, time)
+    untold = np.append(chains.first_token < 0, False)
+    passed = np.flatnonzero(untold[owner] & (lost > began[owner]))
+    if len(passed):
+        later = first(chains.began, stores[passed], lost[passed])
+        owner[passed] = np.where(began[later] <= time[passed], later, owner[passed])
+    doubtful = _doubtful(chains, residency, stores, lost, owner)
     if len(doubtful):
-        owner[doubtful] = first(chains.first_token, stores[doubtful])
-    arrived = np.append(chains.arrived, np.iinfo(np.int64).max)
+        owner[doubtful] = first(chains.first_token, stores[doubtful], time[doubtful])
     return np.where(arrived[owner] <= time, owner, chains.n)
 
 
-def _doubtful(chains: Chains, residency: Residency, stores: Ints, removed: Ints, owner: Ints) -> Ints:
+def _doubtful(chains: Chains, residency: Residency, stores: Ints, lost: Ints, owner: Ints) -> Ints:
     """Which stores are given to a request that only late events make look in flight: the block was lost when it was
     over, or since it was given it; or a gap lies in between, where that may have been."""
     given = np.flatnonzero(owner < chains.n)
     key, holder, who = residency.key[stores[given]], residency.holder[stores[given]], owner[given]
     over = chains.first_token[who]
-    doubt = (over >= 0) & (removed[given] > over)
+    doubt = (over >= 0) & (lost[given] > over)
     gap = residency.blurred(holder, chains.arrived[who], residency.time[stores[given]])
     doubt |= (gap >= 0) & (gap <= stores[given])
     often = np.bincount(key) > 1

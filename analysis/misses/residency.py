@@ -236,21 +236,26 @@ class Residency:
         return End(time, cause, unsure)
 
     def first_stores(self) -> tuple[Ints, Ints]:
-        """Places of the events that stored a block on a device that did not have it, in order, and when each of the
-        blocks had been removed from there, NOT_TOLD where that was not told."""
+        """Places of the events that stored a block on a device that did not have it, in order, and until when each of
+        the blocks may have been lost there: it was removed, all were, or events are missing; NOT_TOLD for none."""
         packed, scale = self._packed[_DEVICE], self.size + 1
         key = (packed >> 1) // scale
         at = (packed >> 1) - key * scale
         stored = (packed & 1).astype(np.bool_)
         same = (key[1:] == key[:-1]) & (self.holder[at[1:]] == self.holder[at[:-1]])
-        again, removed = np.zeros(len(packed), np.bool_), np.full(len(packed), NOT_TOLD)
+        again, lost = np.zeros(len(packed), np.bool_), np.full(len(packed), NOT_TOLD)
         again[1:] = stored[:-1] & same
         for marks in (self._resets[_DEVICE], self._gaps):
             again[1:] &= marks.next(at[:-1]) > at[1:]
-        removed[1:] = np.where(~stored[:-1] & same, self.time[at[:-1]], NOT_TOLD)
+        lost[1:] = np.where(~stored[:-1] & same, self.time[at[:-1]], NOT_TOLD)
         first = np.flatnonzero(stored & ~again)
         first = first[np.argsort(at[first])]
-        return at[first], removed[first]
+        place, lost = at[first], lost[first]
+        for marks in (self._resets[_DEVICE], self._gaps):
+            mark = marks.last(place, self.begin[self.holder[place]])
+            some = np.flatnonzero(mark >= 0)
+            lost[some] = np.maximum(lost[some], self.time[mark[some]])
+        return place, lost
 
     @cached_property
     def _cause(self) -> Ints:

@@ -61,36 +61,63 @@ def borrowed(own: Floats, other: Floats, alike: Strata, own_weight: Floats, othe
     it is not known.
     """
     result = np.full(len(own), np.nan)
-    of_own, of_other = _members(alike.a), _members(alike.b)
-    for at, (number, here) in enumerate(of_own.items()):
-        there = of_other.get(number, here[:0])
-        theirs = there[other_weight[there] > 0]
-        mass = other_weight[theirs].sum()
-        if not len(theirs) or mass < _LEAST_WEIGHT * len(there):
-            continue
-        ranked = theirs[np.argsort(other[theirs], kind="stable")]
-        upto = np.cumsum(other_weight[ranked]) / mass
-        told = own_weight[here] > 0
-        mine, untold = here[told], here[~told]
-        result[untold] = other[_beside(theirs, len(untold))]
-        order = np.lexsort((other[_beside(theirs, len(mine))], own[mine]))
-        weight = own_weight[mine][order]
-        # Not always the middle of a weight: of one request in each stratum none would get what few of the others have.
-        place = (np.cumsum(weight) - weight * ((at + 1) * _GOLDEN % 1)) / weight.sum()
-        result[mine[order]] = other[ranked[np.minimum(np.searchsorted(upto, place), len(ranked) - 1)]]
+    count = 1 + int(max(alike.a.max(initial=0), alike.b.max(initial=0)))
+    theirs = _Members(np.flatnonzero(other_weight > 0), alike.b, count)
+    mass = np.bincount(alike.b, other_weight, count)
+    tells = (theirs.count > 0) & (mass >= _LEAST_WEIGHT * np.bincount(alike.b, minlength=count))
+    told = own_weight > 0
+    untold = _Members(np.flatnonzero(tells[alike.a] & ~told), alike.a, count)
+    result[untold.rows] = other[untold.beside(theirs)]
+
+    mine = _Members(np.flatnonzero(tells[alike.a] & told), alike.a, count)
+    mine.rank(own, other[mine.beside(theirs)])
+    theirs.rank(other)
+    # Not always the middle of a weight: of one request in each stratum none would get what few of the others have.
+    number = np.cumsum(np.bincount(alike.a, minlength=count) > 0)
+    weight = own_weight[mine.rows]
+    place = mine.share(weight, mine.upto(weight) - weight * (number * _GOLDEN % 1)[mine.of])
+    weight = other_weight[theirs.rows]
+    upto = theirs.share(weight, theirs.upto(weight))
+    # shares are at most 1: those of a stratum lie between those of its neighbours
+    at = np.searchsorted(upto + 2.0 * theirs.of, place + 2.0 * mine.of)
+    last = theirs.first + theirs.count - 1
+    result[mine.rows] = other[theirs.rows[np.minimum(at, last[mine.of])]]
     return result
 
 
-def _members(numbers: Ints) -> dict[int, Ints]:
-    """The requests of each stratum, in order."""
-    order = np.argsort(numbers, kind="stable")
-    found, first = np.unique(numbers[order], return_index=True)
-    return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True))
+class _Members:
+    """Requests by stratum, those of one in order of arrival until they are ranked. of: (m,) the stratum of each; count,
+    first: (strata,) how many each has, and where they begin."""
 
+    def __init__(self, rows: Ints, strata: Ints, count: int) -> None:
+        self.rows = rows[np.argsort(strata[rows], kind="stable")]
+        self.of = strata[self.rows]
+        self.count = np.bincount(self.of, minlength=count)
+        self.first = np.cumsum(self.count) - self.count
 
-def _beside(theirs: Ints, count: int) -> Ints:
-    """For each of `count` requests in order of arrival the one of theirs at the same point of the window."""
-    return theirs[np.arange(count) * len(theirs) // max(count, 1)]
+    def beside(self, theirs: _Members) -> Ints:
+        """For each the one of theirs, in order of arrival, at the same point of the window."""
+        place = np.arange(len(self.rows)) - self.first[self.of]
+        at = theirs.first[self.of] + place * theirs.count[self.of] // self.count[self.of]
+        beside: Ints = theirs.rows[at]
+        return beside
+
+    def rank(self, values: Floats, ties: Floats | None = None) -> None:
+        """Put those of each stratum in order of their values (by row), equal ones in that of `ties` (m,)."""
+        keys = [values[self.rows], self.of]
+        self.rows = self.rows[np.lexsort(keys if ties is None else [ties, *keys])]
+
+    def upto(self, weight: Floats) -> Floats:
+        """(m,) weights of each stratum, summed up to each of its requests."""
+        whole = np.cumsum(weight)
+        before = np.append(0.0, whole)[self.first]
+        upto: Floats = whole - before[self.of]
+        return upto
+
+    def share(self, weight: Floats, part: Floats) -> Floats:
+        """(m,) parts of what a stratum weighs."""
+        share: Floats = part / np.bincount(self.of, weight, len(self.count))[self.of]
+        return share
 
 
 def _templates(a: Side, b: Side) -> tuple[Ints, Ints]:

@@ -8,6 +8,7 @@ again with only its changes and the same draws.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,9 +63,10 @@ CASES = {
 """Before and after one change, by the cause that has it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Draws:
-    """The random numbers of n requests, of which a world makes traffic; passes: the seed of the server's own noise."""
+    """The random numbers of n requests, of which a world makes traffic; passes: the seed of the server's own noise.
+    Those of one seed are one object, so that nothing is served twice."""
 
     gap: Floats
     prompt: Floats
@@ -76,6 +78,7 @@ class Draws:
     passes: int
 
     @classmethod
+    @lru_cache(maxsize=64)
     def of(cls, n: int, seed: int) -> Draws:
         rng = np.random.default_rng(seed)
         return cls(
@@ -93,6 +96,16 @@ class Draws:
 def side(world: World, draws: Draws, name: str = "a", begin: float = START) -> Side:
     """What a telemetry of that traffic tells, by end-to-end time; ttft and e2e stand beside. begin: seconds; two sides
     of one time would be arms of one server."""
+    serve = _side if isinstance(world.hits, float) else _side.__wrapped__
+    whole = serve(world, draws)
+    return replace(
+        whole, name=name, arrival=begin + whole.arrival, begin=begin, end=begin + float(whole.arrival[-1])
+    )
+
+
+@lru_cache(maxsize=64)
+def _side(world: World, draws: Draws) -> Side:
+    """From second 0 on."""
     n = len(draws.gap)
     requests, missed = _requests(world, draws)
     _Server(world, np.random.default_rng(draws.passes)).serve(requests)
@@ -112,8 +125,8 @@ def side(world: World, draws: Draws, name: str = "a", begin: float = START) -> S
     tokens["cold"] = draws.prompt - sum(tokens.values(), np.zeros(n))
     first = np.array([r.first - r.ready for r in requests])
     return Side(
-        name=name,
-        arrival=begin + arrival,
+        name="",
+        arrival=arrival,
         totals=e2e,
         layers=tuple(layer.name for layer in SERVING_LAYERS),
         times=np.stack([times.get(layer.name, unknown) for layer in SERVING_LAYERS]),
@@ -124,8 +137,8 @@ def side(world: World, draws: Draws, name: str = "a", begin: float = START) -> S
         template=np.zeros(n, np.int64),
         server=np.zeros(n, np.int64),
         servers=("contended",),
-        begin=begin,
-        end=begin + float(arrival[-1]),
+        begin=0.0,
+        end=float(arrival[-1]),
         beside={"ttft": waited + first, "e2e": e2e},
     )
 

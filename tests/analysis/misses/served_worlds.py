@@ -2,7 +2,8 @@
 
 The server works in steps. What arrived by then is looked up, takes its room (others make it, the one used last the
 last), and is computed for some steps; its blocks are cached at once, as vLLM does, or when they are computed, as the
-engine here does. The events of a step carry the time of its end.
+engine here does. The events of a step carry the time of its end. While nobody asks, blocks expire, the cache is cleared
+and the server starts anew.
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ from analysis.misses.model import NOT_TOLD, Action
 from tests.analysis.misses.build import BLOCK, World
 
 WORDS = st.sampled_from(["AB", "ABC", "ABCD", "ABCD", "ABCE", "ABX", "AY", "QRS"])
-PAUSES = st.sampled_from([1, 3, 10, 15, 40, 90, 2_000])
+TICK = 5  # milliseconds: a step takes some of them
+PAUSES = st.sampled_from([1, 3, 10, 15, 40, 90, 1_000]).map(lambda ticks: ticks * TICK)
 MOSTLY = st.sampled_from([True, True, True, False])
 CAPACITY = 7
+GAVE_WAY = "gave way"  # tokens of a copy under another salt that was removed to make room for the same tokens
+APART = 1_001  # so far from any store a removal is no eviction for room
 _MARKS = {Action.CLEARED: "clear", Action.RESTART: "restart"}
 Block = tuple[str, int]  # the word up to it, and its salt
 
 
 @dataclass
 class _Running:
-    """row: of its request. blocks: of its prompt; found: how many of them were served; left: steps."""
+    """row: of its request. blocks: of its prompt; done: how many of them were served or computed; left: steps."""
 
     row: int
     blocks: list[Block]
-    found: int
+    done: int
     left: int
 
 
@@ -46,7 +50,6 @@ class Server:
 
     def step(self, row: int | None, began: int, steps: int, ends: int) -> None:
         """Admit a request, and compute a step of all."""
-        removed: list[Block] = []
         if row is not None:
             asked = self.world.asked[row]
             asked.began = began
@@ -55,23 +58,32 @@ class Server:
             found = _leading([block in self.used for block in blocks[:readable]])
             self.truth.append(self._parts(row, blocks, found))
             self.running.append(_Running(row, blocks, found, steps))
-            removed = self._make_room(sum(block not in self.used for block in blocks))
-            for block in removed:
+            for block in self._make_room(sum(block not in self.used for block in blocks)):
                 self._say(Action.REMOVED, block, ends)
+                self.truth[row][GAVE_WAY] += BLOCK * (
+                    asked.word.startswith(block[0]) and block[1] != asked.salt
+                )
             if self.early:
                 self._cache(blocks, ends)
-        for one in self.running:
+        for one in list(self.running):
+            one.done += -(-(len(one.blocks) - one.done) // one.left)
             one.left -= 1
-        for one in [one for one in self.running if not one.left]:
-            self.running.remove(one)
-            self._cache(one.blocks, ends)
-            self.world.asked[one.row].first = ends
+            self._cache(one.blocks[: one.done], ends)
+            if not one.left:
+                self.running.remove(one)
+                self.world.asked[one.row].first = ends
 
     def forget(self, action: Action, now: int) -> None:
         """Nothing is cached any more."""
-        self.lost |= dict.fromkeys(self.used, _MARKS[action])
-        self.used.clear()
+        for block in list(self.used):
+            self._lose(block, _MARKS[action])
         self.world.mark(action, now)
+
+    def expire(self, count: int, now: int) -> None:
+        """The blocks that were used longest ago go, though nobody needs their room."""
+        for block in self._oldest()[:count]:
+            self._lose(block, "expiry")
+            self._say(Action.REMOVED, block, now)
 
     def _cache(self, blocks: list[Block], now: int) -> None:
         for block in blocks:
@@ -80,13 +92,21 @@ class Server:
         self.used |= dict.fromkeys(blocks, now)
 
     def _make_room(self, wanted: int) -> list[Block]:
+        gone = self._oldest()[: max(0, len(self.used) + wanted - CAPACITY)]
+        for block in gone:
+            self._lose(block, "capacity")
+        return gone
+
+    def _oldest(self) -> list[Block]:
+        """Those that may go, in the order in which they do."""
         pinned = {block for one in self.running for block in one.blocks}
         free = sorted((at, -len(block[0]), block) for block, at in self.used.items() if block not in pinned)
-        gone = [block for _, _, block in free[: max(0, len(self.used) + wanted - CAPACITY)]]
-        for block in gone:
-            del self.used[block]
-            self.lost[block] = "capacity"
-        return gone
+        return [block for _, _, block in free]
+
+    def _lose(self, block: Block, cause: str) -> None:
+        del self.used[block]
+        self.lost.pop(block, None)  # the last one that was lost comes last
+        self.lost[block] = cause
 
     def _say(self, action: Action, block: Block, now: int) -> None:
         word, salt = block
@@ -102,8 +122,7 @@ class Server:
         anywhere = max(here, _leading([word in words for word, _ in blocks]))
         before = max(anywhere, _leading([word in sent for word, _ in blocks]))
         parts = Counter(actual=found, here=here - found, isolated=anywhere - here)
-        if before > anywhere:
-            parts[self._cause(blocks[anywhere])] += before - anywhere
+        parts.update(self._cause(block) for block in blocks[anywhere:before])
         parts["cold"] = len(blocks) - before
         asked = self.world.asked[row]
         tokens = Counter({part: count * BLOCK for part, count in parts.items() if count})
@@ -111,17 +130,36 @@ class Server:
         return tokens
 
     def _cause(self, block: Block) -> str:
-        return self.lost.get(block) or next((self.lost[b] for b in self.lost if b[0] == block[0]), "unknown")
+        return self.lost.get(block) or next(
+            cause for (word, _), cause in reversed(self.lost.items()) if word == block[0]
+        )
+
+
+def here_together(found: dict[str, int]) -> dict[str, int]:
+    """Of what was computed here although it was here, or was being computed, the last block may count as either."""
+    here = found.pop("unaligned", 0) + found.pop("not_loaded", 0)
+    return {**found, "here": here} if here else found
 
 
 def _leading(flags: list[bool]) -> int:
     return next((n for n, flag in enumerate(flags) if not flag), len(flags))
 
 
+def _idle(draw: st.DrawFn, server: Server, since: int, until: int) -> int:
+    """What befalls a cache that nobody uses between two moments; the moment from which it is used again."""
+    if until - since > 2 * APART and draw(MOSTLY):
+        server.expire(draw(st.integers(1, CAPACITY)), since + APART)
+    until = max(since, until)
+    if draw(st.sampled_from([False, False, True])):
+        server.forget(draw(st.sampled_from([*_MARKS])), until + 1)
+        until += 2
+    return until
+
+
 @st.composite
 def served_worlds(draw: st.DrawFn, *, usage: bool) -> tuple[World, list[Counter[str]]]:
-    """A world, and tokens by part of each request: causes, `actual`, and `here` for what was there, or was being
-    computed, and was computed all the same."""
+    """A world, and tokens by part of each request: causes, `actual`, `here` for what was there, or was being computed,
+    and was computed all the same; and GAVE_WAY, which are among the isolated."""
     world = World()
     world.joined["a", 0] = 0
     # without usage nobody can know whether a block that is being computed is shared
@@ -134,12 +172,9 @@ def served_worlds(draw: st.DrawFn, *, usage: bool) -> tuple[World, list[Counter[
     clock, admitted = 1000, 0
     while admitted < len(world.asked) or server.running:
         if not server.running:
-            clock = max(clock, world.asked[admitted].at)
-            if draw(st.sampled_from([False] * 7 + [True])):
-                server.forget(draw(st.sampled_from([*_MARKS])), clock + 1)
-                clock += 2
+            clock = _idle(draw, server, clock, world.asked[admitted].at)
         ready = admitted < len(world.asked) and world.asked[admitted].at <= clock
-        ends = clock + draw(st.integers(1, 12))
+        ends = clock + TICK * draw(st.integers(1, 12))
         server.step(admitted if ready else None, clock, draw(st.integers(1, 3)), ends)
         admitted += ready
         clock = ends

@@ -106,7 +106,7 @@ class SlowLadder(SlowPlaces):
         flying = any(
             (scope > 0 or self.holder[q] == self.holder[i])
             and any(other in word[q] for other in alike)
-            and self.c.first_token[q] >= moment
+            and self.computed[q] >= moment
             for q in range(i)
         )
         if flying:

@@ -19,6 +19,7 @@ class SlowPlaces(SlowCaches):
     ) -> None:
         super().__init__(chains, events, sent)
         self.laws, self.pieces = laws, pieces
+        self.computed = self.c.first_token.tolist()
         self.own = self._own_stores()
 
     def _own_stores(self) -> list[tuple[int, int] | None]:
@@ -54,25 +55,48 @@ class SlowPlaces(SlowCaches):
             if i is not None:
                 depth = [key[0] for key in self.words[i]].index(self.rows[holder][run[0]].key[0])
                 own[i] = own[i] or (run[0], depth)
+                if self.c.first_token[i] < 0:
+                    self.computed[i] = max(self.computed[i], self.rows[holder][run[0]].time)
                 return
 
     def _owner(self, holder: int, at: int) -> int | None:
         """Who stored a block: the first in flight; the first without a first token where that one was over already."""
-        row = self.rows[holder][at]
-        i = self._in_flight(holder, row, self._until)
+        row, i = self.rows[holder][at], self._seems_owner(holder, at)
         if i is None:
             return None
-        told = [k for k in range(at) if self.rows[holder][k].key == row.key and self._of_device(holder, k)]
-        over = int(self.c.first_token[i])
-        last = self.rows[holder][told[-1]] if told else None
-        doubt = over >= 0 and last is not None and last.action == Action.REMOVED and last.time > over
+        over, given = (
+            int(self.c.first_token[i]),
+            [self._seems_owner(holder, k) for k in self._events_of(holder, at)],
+        )
+        doubt = 0 <= over < self._lost_before(holder, at)
         gap = self.blurred(holder, int(self.c.arrived[i]), row.time)
         doubt |= gap is not None and gap <= at
-        before = [k for k in told if self._new(holder, k)]
-        doubt |= bool(before) and self._in_flight(holder, self.rows[holder][before[-1]], self._until) == i
+        doubt |= [q for q in given if q is not None][-1:] == [i]
         if doubt:
             i = self._in_flight(holder, row, lambda q: int(self.c.first_token[q]))
         return i if i is not None and self.c.arrived[i] <= row.time else None
+
+    def _seems_owner(self, holder: int, at: int) -> int | None:
+        """The first in flight; instead of one that tells no first token, the first that began after the block was
+        lost."""
+        row = self.rows[holder][at]
+        i = self._in_flight(holder, row, self._until) if self._new(holder, at) else None
+        lost = self._lost_before(holder, at)
+        if i is None or self.c.first_token[i] >= 0 or lost <= self.c.began[i]:
+            return i
+        later = self._in_flight(holder, row._replace(time=lost), lambda q: int(self.c.began[q]))
+        return i if later is None or self.c.began[later] > row.time else later
+
+    def _events_of(self, holder: int, at: int) -> list[int]:
+        """Events of the same block on the device ahead of one."""
+        rows = self.rows[holder]
+        return [k for k in range(at) if rows[k].key == rows[at].key and self._of_device(holder, k)]
+
+    def _lost_before(self, holder: int, at: int) -> int:
+        """When a block was removed last, or all were, or events may be missing, -1 for never."""
+        rows, told = self.rows[holder], self._events_of(holder, at)
+        removed = rows[told[-1]].time if told and rows[told[-1]].action == Action.REMOVED else -1
+        return max([removed, *(row.time for row in rows[:at] if row.action > Action.REMOVED)])
 
     def _in_flight(self, holder: int, row: Row, until: Callable[[int], int]) -> int | None:
         rows = (q for q in range(self.c.n) if self.holder[q] == holder and row.key in self.words[q])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analysis.misses.model import NOT_TOLD, Action
 from cachemodel.alignment import Alignment
 from tests.analysis.misses.build import World, parts
-from tests.analysis.misses.served_worlds import served_worlds
+from tests.analysis.misses.served_worlds import here_together, served_worlds
 
 NOW = 100_000
 
@@ -29,7 +29,7 @@ def test_a_lost_message_makes_unknown_and_no_cause(data: st.DataObject, usage: b
     world.rows = [gap, *(row for row in world.rows if row[0] != lost)]
     missing = world.climb()
     for i, true in enumerate(truth):
-        before, now = _here_together(parts(whole, i)), _here_together(parts(missing, i))
+        before, now = here_together(parts(whole, i)), here_together(parts(missing, i))
         for part, tokens in now.items():
             told = before.get(part, 0) + (before.get("unknown", 0) if part != "actual" else 0)
             assert part == "unknown" or tokens <= max(true[part], told), (i, true, before, now)
@@ -103,9 +103,3 @@ def test_no_lookup_moves_past_a_clear_to_what_was_stored_later() -> None:
     world.ask("AB", 1005, first=1006, cached=16).store("AB", 1006, begin=1)
     world.mark(Action.CLEARED, 1010).ask("AB", 1011, first=1012, cached=0).store("AB", 1012)
     assert parts(world.climb(), 1) == {"actual": 16, "cold": 16}
-
-
-def _here_together(found: dict[str, int]) -> dict[str, int]:
-    """Of what was computed here although it was here, or was being computed, the last block may count as either."""
-    here = found.pop("unaligned", 0) + found.pop("not_loaded", 0)
-    return {**found, "here": here} if here else found
