@@ -94,6 +94,9 @@ class Targets:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_LOOK_S", 0.05)
+    monkeypatch.setattr(
+        loop, "_LOOK_SHARE", 0
+    )  # a look that others hold up would put off the next one for long
     monkeypatch.setattr(loop, "_HAND_S", 0.05)
 
 
