@@ -31,7 +31,7 @@ def test_laws_that_are_one_are_drawn_as_two(slower: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slower", [1.01, 1.04])
+@pytest.mark.parametrize("slower", [1.01, 1.02, 1.04])
 def test_a_decode_that_is_a_little_slower_is_in_the_interval(slower: float) -> None:
     """In 4 of 5 traffics at least. At 1 % the interval was from 0.0 to 0.0 in all, and the truth 8 to 12 ms."""
     world, holds = replace(AS_WAS, decode=slower), 0

@@ -64,10 +64,8 @@ class SlowPlaces(SlowCaches):
         row, i = self.rows[holder][at], self._seems_owner(holder, at)
         if i is None:
             return None
-        over, given = (
-            int(self.c.first_token[i]),
-            [self._seems_owner(holder, k) for k in self._events_of(holder, at)],
-        )
+        over = int(self.c.first_token[i])
+        given = [self._seems_owner(holder, k) for k in self._events_of(holder, at)]
         doubt = 0 <= over < self._lost_before(holder, at)
         gap = self.blurred(holder, int(self.c.arrived[i]), row.time)
         doubt |= gap is not None and gap <= at
