@@ -94,6 +94,31 @@ def set_filters(**changes: object) -> None:
             state.pop(key, None)
 
 
+def when_changed(key: str, use: Callable[[Any], None]) -> Callable[[], None]:
+    """The callback of the widget with this key: use gets what it shows now.
+
+    A widget that was put aside and is not drawn anew yet is told by a quick browser once more, as it was: that is
+    nobody's choice, and Streamlit has no value of that key."""
+
+    def changed() -> None:
+        if key in st.session_state:
+            use(st.session_state[key])
+
+    return changed
+
+
+def follow(name: str, **beside: object) -> Callable[[], None]:
+    """The callback of a filter's own widget: the filter is what it shows. beside: filters that change with it. The
+    widget is not put aside, or the second of two quick choices would be lost."""
+
+    def use(value: Any) -> None:
+        set_filters(**beside)
+        text = value.strip() if isinstance(value, str) else value
+        st.session_state[STATE] = dataclasses.replace(st.session_state[STATE], **{name: text})
+
+    return when_changed(WIDGET + name, use)
+
+
 def write_address(own: Own = _NOTHING) -> None:
     """Make the address say what is shown."""
     query = st.session_state[STATE].query()
@@ -126,10 +151,10 @@ def bar(
 def pick(kind: Callable[..., Any], name: str, options: Sequence[str], **look: object) -> None:
     """A choice of a page's own; the next run of the page has it."""
 
-    def changed() -> None:
-        st.session_state[OWN][name] = st.session_state[WIDGET + name]
+    def use(value: Any) -> None:
+        st.session_state[OWN][name] = value
 
-    widget(kind, name, own_value(name), options=options, on_change=changed, **look)
+    widget(kind, name, own_value(name), options=options, on_change=when_changed(WIDGET + name, use), **look)
 
 
 def shared(filters: Filters, choices: Choices) -> dict[str, object]:

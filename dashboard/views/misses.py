@@ -14,7 +14,7 @@ from cachemodel.errors import UserError
 from dashboard import data, words
 from dashboard.charts import misses as charts
 from dashboard.export import to_csv, to_html
-from dashboard.filter_bar import bar, set_filters, widget
+from dashboard.filter_bar import bar, follow, widget
 from dashboard.filters import UNITS, Filters
 from dashboard.text import plain
 from dashboard.views import hints, prompt, tables
@@ -118,7 +118,7 @@ def _controls(report: MissReport, made: datetime, filters: Filters) -> None:
             options=list(UNITS),
             required=True,
             label_visibility="collapsed",
-            on_change=lambda: set_filters(unit=st.session_state["filter.unit"]),
+            on_change=follow("unit"),
         )
     link(
         right, made, filters, f"hitmap misses {shlex.quote(filters.selection)} --by {shlex.quote(filters.by)}"

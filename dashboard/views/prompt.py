@@ -13,7 +13,7 @@ from cachemodel.printable import printable
 from dashboard import data
 from dashboard.charts.prompt import MOST_RUNS, span, strip
 from dashboard.colours import part_of
-from dashboard.filter_bar import set_filters, widget
+from dashboard.filter_bar import follow, set_filters, widget
 from dashboard.filters import Filters
 from dashboard.text import in_browser, one_line, plain
 from dashboard.words import moment
@@ -33,9 +33,7 @@ def section(filters: Filters, choices: Choices) -> None:
             filters.request,
             label="Request id",
             placeholder="its first characters are enough",
-            on_change=lambda: set_filters(
-                request=st.session_state["filter.request"].strip(), request_server=""
-            ),
+            on_change=follow("request", request_server=""),
         )
     try:
         _candidates(data.most_computed(filters.selection, tuple(choices.labels)))

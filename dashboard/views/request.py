@@ -21,7 +21,7 @@ from dashboard.charts import counters
 from dashboard.charts.prompt import MOST_RUNS, strip
 from dashboard.charts.waterfall import MOST_ROWS, waterfall
 from dashboard.export import csv_of_table, to_html
-from dashboard.filter_bar import bar, own_value, pick, set_filters, widget
+from dashboard.filter_bar import bar, follow, own_value, pick, set_filters, widget
 from dashboard.filters import Filters
 from dashboard.source import reader
 from dashboard.text import in_browser, plain
@@ -103,9 +103,7 @@ def _search(filters: Filters) -> None:
             filters.request,
             label="Request id",
             placeholder="its first characters are enough",
-            on_change=lambda: set_filters(
-                request=st.session_state["filter.request"].strip(), request_server=""
-            ),
+            on_change=follow("request", request_server=""),
         )
     if filters.request:
         button.button("Choose another", on_click=lambda: set_filters(request="", request_server=""))

@@ -3,6 +3,7 @@ says which, and changes with them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from analysis.selection import parse_duration
 from cachemodel.errors import UserError
 from dashboard import data
 from dashboard.charts.over_time import latency
+from dashboard.filter_bar import when_changed
 from dashboard.filters import literal
 from dashboard.question import (
     QUANTILES,
@@ -48,7 +50,7 @@ def chosen(choices: Choices, labels: list[str]) -> Question | None:
                 placeholder="-2h/-1h,server=vllm-a",
                 help="Terms joined by commas, as `hitmap report` takes them: a time window, or a condition on a column"
                 " or label.",
-                on_change=lambda side=side: _set(**{side: st.session_state[_OF + side].strip()}),
+                on_change=_follow(side),
             )
         way = st.radio("Choose by", WAYS, key="ask.way")
     if way == "Deployment":
@@ -209,7 +211,7 @@ def _pick(name: str, label: str, options: list[str], words: Any = str) -> None:
         options,
         key=_bound(name, getattr(st.session_state[_STATE], name)),
         format_func=words,
-        on_change=lambda: _set(**{name: st.session_state[_OF + name]}),
+        on_change=_follow(name),
     )
 
 
@@ -219,6 +221,15 @@ def _bound(name: str, value: str) -> str:
     if key not in st.session_state:
         st.session_state[key] = value
     return key
+
+
+def _follow(name: str) -> Callable[[], None]:
+    """The callback of the widget that shows this part of the question."""
+
+    def use(value: str) -> None:
+        st.session_state[_STATE] = replace(st.session_state[_STATE], **{name: value.strip()})
+
+    return when_changed(_OF + name, use)
 
 
 def _set(**changes: str) -> None:
