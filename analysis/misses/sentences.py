@@ -98,7 +98,9 @@ def ago(us: int) -> str:
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 2 else f"{max(0.0, seconds) * 1000:.0f} ms"
+    if seconds >= 0.9995:
+        return f"{seconds:.0f} s" if seconds >= 2 else f"{seconds:.1f} s"
+    return f"{max(0.0, seconds) * 1000:.0f} ms"
 
 
 def _hit(case: Case, part: str, seen: Sequence[Seen]) -> str:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterable, Sequence
-from operator import add, sub
 
 from cachemodel import observed
 from probes.kernel import processes
-from probes.kernel.ebpf import Program, words
+from probes.kernel.ebpf import WORD_BYTES, Program, words
 from probes.reading import Reading
 
 SWEEP_S = 1.0
@@ -24,16 +23,20 @@ SWEEP_S = 1.0
 _MODES = (("page_fault_user", "user", 0), ("page_fault_kernel", "kernel", 3))
 _ACCESSES = ("read", "write", "ifetch")
 _FLUSHES, _WAITS, _WAITED, _OFF, _WIDTH = 6, 12, 13, 14, 15
-_NOTHING = (0,) * _WIDTH
+_BYTES = _WIDTH * WORD_BYTES
+_TOPS = sum(1 << 8 * WORD_BYTES * at - 1 for at in range(1, _WIDTH + 1))
+"""The highest bit of each count, which none reaches."""
 
 
 class _Entry:
-    """One thread's, as it lies in the map and as counts; told: its readings, kept since most of many threads wait."""
+    """One thread's, as it lies in the map, and its counts side by side as one number: those of hundreds of threads
+    that are all busy are added up ten times a second, and this is a quarter of the work of fifteen numbers each.
+    told: its readings, kept since most of many threads wait."""
 
     __slots__ = ("counts", "raw", "told")
 
-    def __init__(self, raw: bytes, counts: tuple[int, ...]) -> None:
-        self.raw, self.counts = raw, counts
+    def __init__(self) -> None:
+        self.raw, self.counts = b"", 0
         self.told: list[Reading] | None = None
 
 
@@ -44,7 +47,7 @@ class Counted:
         self._program, self._by_thread = program, threads
         self._columns = _columns(program.attached, futex, off_cpu)
         self._entries: dict[int, dict[int, _Entry]] = {}
-        self._totals: dict[int, tuple[int, ...]] = {}
+        self._totals: dict[int, int] = {}  # as those of an entry
         self.cgroups: dict[int, int] = {}
         self._swept = time.monotonic()
 
@@ -53,7 +56,7 @@ class Counted:
         pids = list(pids)
         self._program.watch(pids)
         for pid in pids:
-            self._totals.setdefault(pid, _NOTHING)
+            self._totals.setdefault(pid, 0)
 
     def drop(self, pid: int) -> list[Reading]:
         """Counts and tells a process no longer; returns the readings of the last update. What was counted since is
@@ -93,35 +96,42 @@ class Counted:
         total = self._totals.get(pid)
         if total is None:
             return []
-        found = [self._reading(column, total, pid, None) for column in self._columns]
+        counts = _apart(total)
+        found = [self._reading(column, counts, pid, None) for column in self._columns]
         if self._by_thread:
             for tid, entry in self._entries.get(pid, {}).items():
                 if entry.told is None:
-                    seen = [one for one in self._columns if entry.counts[one[0]]]
-                    entry.told = [self._reading(one, entry.counts, pid, tid) for one in seen]
+                    counts = _apart(entry.counts)
+                    seen = [one for one in self._columns if counts[one[0]]]
+                    entry.told = [self._reading(one, counts, pid, tid) for one in seen]
                 found += entry.told
         return found
 
     def _take(self, pid: int, tid: int, raw: bytes) -> None:
-        entries = self._entries.setdefault(pid, {})
+        entries = self._entries.get(pid)
+        if entries is None:
+            entries = self._entries[pid] = {}
         entry = entries.get(tid)
-        if entry and entry.raw == raw:
-            return
-        flat = words(raw)
-        now = flat[:_WIDTH]
         if entry is None:
-            entry = entries[tid] = _Entry(raw, _NOTHING)
-        grown = tuple(map(sub, now, entry.counts))
-        if min(grown) < 0:  # an entry made anew since: its thread ended, and another has its number
-            grown = now
+            entry = entries[tid] = _Entry()
+            self.cgroups[pid] = words(raw)[_WIDTH]
+        elif entry.raw == raw:
+            return
+        now = int.from_bytes(raw[:_BYTES], "little")
+        grown = (now | _TOPS) - entry.counts  # a count that went back borrows its highest bit, and no other's
+        # An entry made anew since: its thread ended, and another has its number.
+        grown = grown ^ _TOPS if grown & _TOPS == _TOPS else now
         entry.raw, entry.counts, entry.told = raw, now, None
-        self._totals[pid] = tuple(map(add, self._totals.get(pid, _NOTHING), grown))
-        self.cgroups[pid] = flat[_WIDTH]
+        self._totals[pid] = self._totals.get(pid, 0) + grown
 
     @staticmethod
     def _reading(column: _Column, counts: Sequence[int], pid: int, tid: int | None) -> Reading:
         at, metric, scale, attributes = column
         return Reading(metric, counts[at] * scale, "ebpf", pid, tid, attributes)
+
+
+def _apart(counts: int) -> tuple[int, ...]:
+    return words(counts.to_bytes(_BYTES, "little"))
 
 
 _Column = tuple[int, str, float, tuple[tuple[str, str], ...]]

@@ -27,7 +27,9 @@ from probes.kernel.requirements import Host
 THREADS, WATCHED = 32_768, 4_096
 """Room for that many threads (6 MB in the kernel) and watched processes."""
 START_S = 60.0
+WORD_BYTES = 8
 _VALUE = struct.Struct("=18Q")  # struct counts of program.c
+_TOLD = 16  # of these; the others are the program's own
 _THREAD, _PROCESS, _CPU_COUNT = struct.Struct("=Q"), struct.Struct("=I"), struct.Struct("=Q")
 _ROOT = Path(__file__).parents[2]
 
@@ -132,8 +134,8 @@ def decoded(value: bytes) -> Counts:
 
 
 def words(value: bytes) -> tuple[int, ...]:
-    """The 16 numbers of `Counts`, one after the other: of a server with hundreds of threads this is done often."""
-    return _VALUE.unpack(value)[:16]
+    """The numbers of `Counts` one after the other, or as many of them as there are bytes for."""
+    return struct.unpack_from(f"={min(len(value) // WORD_BYTES, _TOLD)}Q", value)
 
 
 def _compiled(options: dict[str, object]) -> tuple[dict[str, Any], list[int]]:

@@ -12,6 +12,7 @@ from rich.console import Console
 from analysis.misses import explain_text, text
 from analysis.misses.parts import PARTS, UNKNOWN
 from analysis.misses.report_model import CeilingLine, Explanation, MissLine, MissReport, TokenRun
+from analysis.misses.sentences import ago
 
 TIME = "2026-11-29T12:00:00Z"
 LINE = MissLine(
@@ -60,3 +61,12 @@ def test_words_stay_whole(of: MissReport | Explanation, width: int) -> None:
     )
     assert max(len(line.rstrip()) for line in plain.splitlines() if "hitmap " not in line) <= width
     assert EXPLANATION.next_steps[0] in shown(EXPLANATION, width, plain=True)
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [(-5, "0 ms"), (1_400, "1 ms"), (999_400, "999 ms"), (999_600, "1.0 s"), (1_500_000, "1.5 s"),
+     (119_000_000, "119 s"), (120_000_000, "2 min"), (7_200_000_000, "2 h"), (172_800_000_000, "2 d")],
+)  # fmt: skip
+def test_a_stretch_of_time_has_the_unit_that_people_would_take(us: int, text: str) -> None:
+    assert ago(us) == text
