@@ -4,7 +4,8 @@
 
 Starts `hitmap engine serve` (the demo model with a host and a disk tier) as a process of its own. After each request of
 the canary the engine's `request_layer_seconds` are read: their growth is that request's time in each layer. A load is
-the layer of its tier and what the lookup takes longer than on the device, since that is where room is made for it.
+the layer of its tier and what the lookup takes longer than on the device, since that is where room is made for it. The
+same loads are compared, in the median of each length, and the line that the canary draws through them at these lengths.
 Prints a line a round and the spread; the aim is 10 % for prefill and 20 % for loads.
 """
 
@@ -20,6 +21,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from collector.canary import Budget, HttpTransport, Options, Report, robust, run
+from collector.canary.measures.loads import FIXED_NAME, MS_NAME, Loads
+from collector.canary.measures.tiers import WARM
 from collector.canary.wire import Answer
 from collector.fetch import get
 
@@ -65,29 +68,34 @@ def prefill(url: str, longest: int) -> tuple[float, float]:
 
 
 def loads(url: str, longest: int) -> dict[str, tuple[float, float]]:
-    """By tier: found and true milliseconds of a load of middling length."""
+    """By tier and length, and the line through them: found and true milliseconds of a load."""
     transport = Watched(url)
     report = run(transport, url, ("tiers",), Options(longest=longest), BUDGET)
     transport.close()
     found = {}
     for tier in ("host", "remote"):
-        other = "remote" if tier == "host" else "host"
-        alone = [
-            (told, ms)
-            for told, ms in transport.seen
-            if told.get(f"{tier}_tokens") and not told[f"{other}_tokens"]
-        ]
-        if not alone:
+        told = next((f for f in report.findings if (f.name, f.subject) == (MS_NAME, tier) and f.inputs), None)
+        if told is None:
             continue
-        fixed, slope = (
-            _value(report, name, tier) for name in ("tier.load_fixed_ms", "tier.load_ms_per_token")
-        )
-        quick = statistics.median(ms["prefix"] for told, ms in transport.seen if _on_device(told))
-        points = [(told[f"{tier}_tokens"], ms[tier] + ms["prefix"] - quick) for told, ms in alone]
-        line = robust.slope([points])
-        middle, by = statistics.median(tokens for tokens, _ in points), line.value if line else 0.0
-        found[tier] = (fixed + slope * middle, robust.intercept(points, by) + by * middle)
+        measured = Loads(dict(enumerate(told.inputs["rounds"]))).by_tokens()
+        truth = Loads({0: _loads_of(transport, tier)}).by_tokens()
+        fixed, slope = _value(report, FIXED_NAME, tier), _value(report, MS_NAME, tier)
+        for tokens, ms in measured.items():
+            found[f"{tier} {tokens:,.0f}"] = ms, truth[tokens]
+            found[f"{tier} line at {tokens:,.0f}"] = fixed + slope * tokens, truth[tokens]
     return found
+
+
+def _loads_of(transport: Watched, tier: str) -> list[robust.Point]:
+    """(tokens, ms) by the engine of what was loaded from this tier alone and asked for again at once."""
+    points = []
+    for at, (told, ms) in enumerate(transport.seen):
+        again = transport.seen[at + 1 : at + 1 + WARM]
+        same = all(_on_device(t) and t["cached_tokens"] == told["cached_tokens"] for t, _ in again)
+        if told.get(f"{tier}_tokens") and len(again) == WARM and same:
+            quick = statistics.median(warm["prefix"] for _, warm in again)
+            points.append((float(told[f"{tier}_tokens"]), ms[tier] + ms["prefix"] - quick))
+    return points
 
 
 def _on_device(told: Mapping[str, int]) -> bool:
@@ -123,18 +131,17 @@ def main() -> None:
     try:
         assert process.stderr
         url = next(m[0] for line in process.stderr if (m := re.search(r"http://\S+?(?=[;\s])", line)))
-        ratios: dict[str, list[float]] = {name: [] for name in ("prefill", "host", "remote")}
+        ratios: dict[str, list[float]] = {}
         for number in range(asked.rounds):
             got = {"prefill": prefill(url, asked.longest)} | loads(url, asked.longest)
             for name, (found, truth) in got.items():
-                ratios[name].append(found / truth)
+                ratios.setdefault(name, []).append(found / truth)
                 print(
-                    f"round {number + 1}  {name:8} found {found:9.4f}  true {truth:9.4f}  ratio {found / truth:6.3f}"
+                    f"round {number + 1}  {name:20} found {found:9.4f}  true {truth:9.4f}  ratio {found / truth:6.3f}"
                 )
-        for name, told in ratios.items():
-            if told:
-                spread = f"{min(told):.3f} to {max(told):.3f}"
-                print(f"{name:8} median ratio {statistics.median(told):.3f} ({spread}, {len(told)} rounds)")
+        for name, told in sorted(ratios.items()):
+            spread = f"{min(told):.3f} to {max(told):.3f}"
+            print(f"{name:20} median ratio {statistics.median(told):.3f} ({spread}, {len(told)} rounds)")
     finally:
         process.terminate()
         process.wait(30)

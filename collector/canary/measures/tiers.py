@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass, field
 
 from collector.canary import robust
 from collector.canary.finding import Finding, untold
 from collector.canary.measures.base import MS, Measure, Options, Reuse, because
+from collector.canary.measures.loads import LOWER, MS_NAME, Loads
 from collector.canary.prober import Prober, Sample
 from collector.canary.prompts import Prompt
 
@@ -34,25 +34,9 @@ LOOKS = 8  # in between two doublings
 CLOSE = 0.2  # of its upper bound, how far the bounds of what the device holds may lie apart
 FIRST_FILL = 4  # longest prompts
 FURTHER = 3  # doublings past the first lower tier after which there is taken to be no other
-DEVICE, LOWER, GONE = "device", "lower", "gone"
+DEVICE, GONE = "device", "gone"
 _CLEARLY = 0.25  # of the way between held and computed, for servers that do not tell tiers
-_MS_NAME, _FIXED_NAME, _REACH_NAME = "tier.load_ms_per_token", "tier.load_fixed_ms", "tier.device_tokens"
-
-
-@dataclass(slots=True)
-class Loads:
-    """Loads from one tier: (tokens, ms), by round of lengths."""
-
-    by_round: dict[int, list[robust.Point]] = field(default_factory=dict)
-    told: bool = True
-
-    @property
-    def rounds(self) -> list[list[robust.Point]]:
-        return list(self.by_round.values())
-
-    @property
-    def points(self) -> list[robust.Point]:
-        return [point for group in self.rounds for point in group]
+_REACH_NAME = "tier.device_tokens"
 
 
 class TiersMeasure(Measure):
@@ -271,9 +255,9 @@ class TiersMeasure(Measure):
     def findings(self, broken_off: str) -> list[Finding]:
         found = [self._reach(broken_off)]
         for tier, loads in sorted(self._loads.items()):
-            found += _loads_of(tier, loads, broken_off)
+            found += loads.findings(tier, broken_off)
         if not self._loads:
-            found.append(untold(_MS_NAME, "ms/{token}", because(self._why_no_loads(), broken_off)))
+            found.append(untold(MS_NAME, "ms/{token}", because(self._why_no_loads(), broken_off)))
         return found
 
     def _why_no_loads(self) -> str:
@@ -295,25 +279,3 @@ class TiersMeasure(Measure):
             return untold(_REACH_NAME, unit, why, low=low or None)
         words = f"An entry leaves the device after between {low:,.0f} and {high:,.0f} further tokens, others' included."
         return Finding(_REACH_NAME, (low + high) / 2, unit, 1, words, low=low, high=high)
-
-
-def _loads_of(tier: str, loads: Loads, broken_off: str) -> list[Finding]:
-    points = loads.points
-    slope = robust.slope(loads.rounds)
-    if slope is None:
-        why = because("prompts of one length only came from there", broken_off)
-        return [untold(_MS_NAME, "ms/{token}", why, len(points), subject=tier)]
-    level = robust.median([y - slope.value * x for x, y in points])
-    fixed = level.value
-    shortest, longest = min(x for x, _ in points), max(x for x, _ in points)
-    inputs = {"rounds": [[[int(x), round(y, 3)] for x, y in group] for group in loads.rounds]}
-    where = {LOWER: "a tier below the device"}.get(tier, f"the {tier} tier")
-    how = "" if loads.told else ", told by its time to first token alone"
-    words = f"Loading a token from {where} takes {slope.value:.3g} ms"
-    words += f" ({len(points)} prompts of {shortest:,.0f} to {longest:,.0f} tokens{how})."
-    middle = (shortest + longest) / 2
-    whole = f"Beside that a load from {where} takes {fixed:.3g} ms: "
-    whole += f"{fixed + slope.value * middle:.3g} ms in all for {middle:,.0f} tokens."
-    count, bounds = len(points), {"low": slope.low, "high": slope.high}
-    of_token = Finding(_MS_NAME, slope.value, "ms/{token}", count, words, tier, inputs=inputs, **bounds)
-    return [of_token, Finding(_FIXED_NAME, fixed, "ms", count, whole, tier, low=level.low, high=level.high)]
