@@ -5,7 +5,7 @@
 Starts `hitmap engine serve` (the demo model with a host and a disk tier) as a process of its own. After each request of
 the canary the engine's `request_layer_seconds` are read: their growth is that request's time in each layer. A load is
 the layer of its tier and what the lookup takes longer than on the device, since that is where room is made for it. The
-same loads are compared, in the median of each length, and the line that the canary draws through them at these lengths.
+same loads are compared, in the median of each length (of the longest it is `tier.load_ms`), and the line through them.
 Prints a line a round and the spread; the aim is 10 % for prefill and 20 % for loads.
 """
 
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collector.canary import Budget, HttpTransport, Options, Report, robust, run
-from collector.canary.measures.loads import FIXED_NAME, MS_NAME, Loads
+from collector.canary.measures.loads import FIXED_NAME, MS_NAME, WHOLE_NAME, Loads
 from collector.canary.measures.tiers import WARM
 from collector.canary.wire import Answer
 from collector.fetch import get
@@ -74,15 +74,16 @@ def loads(url: str, longest: int) -> dict[str, tuple[float, float]]:
     transport.close()
     found = {}
     for tier in ("host", "remote"):
-        told = next((f for f in report.findings if (f.name, f.subject) == (MS_NAME, tier) and f.inputs), None)
+        told = next((f for f in report.findings if (f.name, f.subject) == (WHOLE_NAME, tier)), None)
         if told is None:
             continue
         measured = Loads(dict(enumerate(told.inputs["rounds"]))).by_tokens()
         truth = Loads({0: _loads_of(transport, tier)}).by_tokens()
         fixed, slope = _value(report, FIXED_NAME, tier), _value(report, MS_NAME, tier)
         for tokens, ms in measured.items():
-            found[f"{tier} {tokens:,.0f}"] = ms, truth[tokens]
-            found[f"{tier} line at {tokens:,.0f}"] = fixed + slope * tokens, truth[tokens]
+            true = truth[tokens].value
+            found[f"{tier} {tokens:,.0f}"] = ms.value, true
+            found[f"{tier} line at {tokens:,.0f}"] = fixed + slope * tokens, true
     return found
 
 

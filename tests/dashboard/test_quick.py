@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.dashboard.conftest import Served, settle
-from tests.dashboard.test_browser import HOUR, WHOLE
+from tests.dashboard.test_browser import HOUR, WHOLE, Open
 
-Open = Callable[..., object]
 TO_AND_FRO = """async delays => {
     for (const delay of delays)
         for (const name of ["share", "tokens"]) {

@@ -32,7 +32,7 @@ MISSED = (0.20, 0.31, 0.50, 0.45, 0.20)
 ROUND_S = 10.0 * len(SETS)
 
 
-def bursts(missed: float) -> Burst:
+def burst(missed: float) -> Burst:
     """gemm for half of the time, with tensor instructions; then a copy that misses nearly all, without."""
     ms = 1_000_000
     samples = [
@@ -51,7 +51,7 @@ def probed(began_ns: int) -> list[Point]:
     sensor = CuptiSensor(collector, GPU, clock=clock)
     start = clock.now
     for missed in MISSED:
-        collector.bursts[L1] = bursts(missed)
+        collector.bursts[L1] = burst(missed)
         for _ in SETS:
             clock.now += sensor.due_in()
             sensor.once()

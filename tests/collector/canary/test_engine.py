@@ -127,6 +127,7 @@ def test_prefill_is_what_the_spans_say(told: Told) -> None:
 def test_loads_are_what_the_spans_say(told: Told, tier: str, planted_ms: float) -> None:
     per_token = finding(told.tiers, "tier.load_ms_per_token", tier).value
     fixed = finding(told.tiers, "tier.load_fixed_ms", tier).value
+    whole = finding(told.tiers, "tier.load_ms", tier).value
     assert per_token is not None
     assert fixed is not None
     rows = told.stored.rows(
@@ -137,6 +138,9 @@ def test_loads_are_what_the_spans_say(told: Told, tier: str, planted_ms: float) 
     assert len(rows) >= 9
     ratios = [(fixed + per_token * row["tokens"]) / row["ms"] for row in rows]
     assert statistics.median(ratios) == pytest.approx(1, rel=0.2)
+    longest = max(row["tokens"] for row in rows)
+    truth = statistics.median(row["ms"] for row in rows if row["tokens"] == longest)
+    assert whole == pytest.approx(truth, rel=0.2)
     assert fixed + per_token * 128 == pytest.approx(planted_ms, rel=0.25)
 
 
