@@ -11,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.choices import Choices
+from dashboard import address
 from dashboard.filters import LONGEST, Filters, from_query, known, problem_of_times
 from dashboard.text import plain
 
@@ -38,15 +39,12 @@ def chosen(choices: Choices, labels: list[str], own: Own = _NOTHING) -> Filters:
     if NO_PAGE in st.session_state:
         path = plain(f"/{st.session_state.pop(NO_PAGE)[:LONGEST]}")
         st.warning(f"There is no page {path}: this is Misses.", icon=":material/link_off:")
-    address = {name: st.query_params.get_all(name) for name in st.query_params}
-    state = st.session_state
+    asked_for, state = address.asks(ADDRESS), st.session_state
     state[OWN] = {name: values[0] for name, values in own.items()} | state.get(OWN, {})
-    # Another address than the one we wrote: the first run, a link that was pasted, back and forward. None at all is a
-    # change of page, which keeps the filters.
-    if STATE not in state or (address and address != state.get(ADDRESS)):
-        now = datetime.now(UTC)
-        problems = _take_own(address, own)
-        asked, more = from_query({name: told for name, told in address.items() if name not in own}, now)
+    if STATE not in state or asked_for:
+        now, asked_for = datetime.now(UTC), asked_for or address.query()
+        problems = _take_own(asked_for, own)
+        asked, more = from_query({name: told for name, told in asked_for.items() if name not in own}, now)
         problems += more
         state[STATE] = asked
         if choices.requests:  # else nothing can be told from what there is
@@ -55,7 +53,7 @@ def chosen(choices: Choices, labels: list[str], own: Own = _NOTHING) -> Filters:
         _forget_widgets()
         for problem in problems:
             st.warning(plain(problem), icon=":material/link_off:")
-    elif not address:
+    elif asked_for is not None:  # a change of page, which keeps the filters
         _forget_widgets()
     filters: Filters = state[STATE]
     return filters
@@ -67,11 +65,11 @@ def _forget_widgets() -> None:
         del st.session_state[name]
 
 
-def _take_own(address: Mapping[str, Sequence[str]], own: Own) -> list[str]:
+def _take_own(asked: Mapping[str, Sequence[str]], own: Own) -> list[str]:
     """What is chosen on one page alone is as the address says; what is wrong with that."""
     problems = []
     for name, values in own.items():
-        value = address.get(name, values[:1])[-1]
+        value = asked.get(name, values[:1])[-1]
         if value not in values:
             told = " or ".join(values)
             problems.append(f"{name}={value[:40]} in the address: it is {told}; {values[0]} is shown")
@@ -87,6 +85,7 @@ def own_value(name: str) -> str:
 
 def set_filters(**changes: object) -> None:
     """Show something else from now on; the address follows. For callbacks, and before widgets are drawn."""
+    address.chose()
     state = st.session_state
     state[STATE] = dataclasses.replace(state[STATE], **changes)
     for name in changes:
@@ -101,6 +100,7 @@ def when_changed(key: str, use: Callable[[Any], None]) -> Callable[[], None]:
     nobody's choice, and Streamlit has no value of that key."""
 
     def changed() -> None:
+        address.chose()
         if key in st.session_state:
             use(st.session_state[key])
 
@@ -123,9 +123,7 @@ def write_address(own: Own = _NOTHING) -> None:
     """Make the address say what is shown."""
     query = st.session_state[STATE].query()
     query |= {name: [own_value(name)] for name, values in own.items() if own_value(name) != values[0]}
-    if {name: st.query_params.get_all(name) for name in st.query_params} != query:
-        st.query_params.from_dict(query)
-    st.session_state[ADDRESS] = query
+    address.write(ADDRESS, query)
 
 
 def bar(
@@ -205,4 +203,4 @@ def widget(kind: Callable[..., Any], name: str, value: object, **arguments: obje
     key = WIDGET + name
     if key not in st.session_state:
         st.session_state[key] = value
-    return kind(key=key, **arguments)
+    return kind(key=key, **{"on_change": address.chose, **arguments})

@@ -12,7 +12,7 @@ from analysis.advisor.text import hangs_on, where, with_interval
 from analysis.interval import Interval
 from cachemodel.errors import UserError
 from cachemodel.printable import printable
-from dashboard import advice, source
+from dashboard import address, advice, source
 from dashboard.advice import Card
 from dashboard.text import plain
 
@@ -137,6 +137,7 @@ def _decide(one: Card, number: int, decision: Decision) -> None:
         max_chars=MAX_REASON,
         label_visibility="collapsed",
         disabled=not able,
+        on_change=address.chose,
     )
     for column, label, verdict in (
         (accept, "Accept", Verdict.ACCEPTED),
@@ -155,6 +156,7 @@ def _decide(one: Card, number: int, decision: Decision) -> None:
 
 def _write(key: str, name: str, verdict: Verdict) -> None:
     """What failed is told on the card, on the next run."""
+    address.chose()
     try:
         advice.write(key, verdict, str(st.session_state.get(f"reason.{name}", "")))
     except UserError as error:

@@ -15,7 +15,7 @@ from analysis.advisor.text import to_markdown
 from analysis.choices import Choices
 from analysis.report.json import to_json
 from cachemodel.errors import UserError
-from dashboard import advice, data
+from dashboard import address, advice, data
 from dashboard.advice import CACHES, Advised, Card, Decided
 from dashboard.charts import advisor as charts
 from dashboard.filter_bar import bar, own_value, pick
@@ -167,6 +167,7 @@ def _exports(found: Advised, decided: Decided) -> None:
         help="By default files have the rules of accepted suggestions that canonicalise or move. With this, also those "
         "by which the model sees less.",
         key="advice.drop",
+        on_change=address.chose,
     )
     export = advice.accepted(found, decided, drop=drop)
     files: dict[str, tuple[Callable[[], str], str, bool]] = {

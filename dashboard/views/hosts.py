@@ -17,7 +17,7 @@ from analysis.observed.watched import Hosts, Key, Lanes, Watched
 from analysis.report.json import to_json
 from analysis.selection import parse_time
 from cachemodel.errors import UserError
-from dashboard import data
+from dashboard import address, data
 from dashboard.charts.hosts import MOST_LINES, small_charts, stacked
 from dashboard.export import csv_of_table, to_html
 from dashboard.filter_bar import OWN, STATE, Own, chosen, one_of, own_value, set_filters, times, write_address
@@ -163,6 +163,7 @@ def _show(found: Hosts, filters: Filters) -> None:
 
 
 def _choose(key: Key | None) -> None:
+    address.chose()
     st.session_state[OWN][_PROCESS] = f"{key[0]}:{key[1]}" if key else ""
 
 

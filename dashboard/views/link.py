@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.selection import parse_time
-from dashboard import data
+from dashboard import address, data
 from dashboard.filter_bar import set_filters
 from dashboard.filters import Filters
 
@@ -16,7 +16,7 @@ from dashboard.filters import Filters
 def link(place: Any, made: datetime, filters: Filters, command: str = "") -> None:
     """made: when what is shown was read. command: shows the same on a terminal, empty for none."""
     with place.popover("Link and refresh", width="stretch"):
-        st.button("Read the store again", on_click=data.forget)
+        st.button("Read the store again", on_click=_again)
         st.button(
             "Fix these times in the link",
             help="A link with `-1h` shows the last hour of whoever opens it; this one will show what you see.",
@@ -28,3 +28,8 @@ def link(place: Any, made: datetime, filters: Filters, command: str = "") -> Non
         if command:
             st.caption("The same on a terminal:")
             st.code(command, language=None)
+
+
+def _again() -> None:
+    address.chose()
+    data.forget()

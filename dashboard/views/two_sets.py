@@ -14,7 +14,7 @@ from analysis.choices import Choices
 from analysis.report.metrics import METRICS
 from analysis.selection import parse_duration
 from cachemodel.errors import UserError
-from dashboard import data
+from dashboard import address, data
 from dashboard.charts.over_time import latency
 from dashboard.filter_bar import when_changed
 from dashboard.filters import literal
@@ -52,7 +52,7 @@ def chosen(choices: Choices, labels: list[str]) -> Question | None:
                 " or label.",
                 on_change=_follow(side),
             )
-        way = st.radio("Choose by", WAYS, key="ask.way")
+        way = st.radio("Choose by", WAYS, key="ask.way", on_change=address.chose)
     if way == "Deployment":
         _by_deployment()
     elif way == "Label":
@@ -64,10 +64,9 @@ def chosen(choices: Choices, labels: list[str]) -> Question | None:
 
 def _asked() -> Question:
     """What the address asks for, unless it is what we wrote there."""
-    state = st.session_state
-    address = {name: st.query_params.get_all(name) for name in st.query_params}
-    if _STATE not in state or (address and address != state.get(_ADDRESS)):
-        state[_STATE], problems = from_query(address)
+    state, asked = st.session_state, address.asks(_ADDRESS)
+    if _STATE not in state or asked:
+        state[_STATE], problems = from_query(asked or address.query())
         for name in [name for name in state if str(name).startswith(_OF) and name != "ask.way"]:
             del state[name]
         for problem in problems:
@@ -111,6 +110,7 @@ def _over_time(choices: Choices, *, brush: bool) -> None:
             key="ask.brush",
             default="A",
             required=True,
+            on_change=address.chose,
         )
     try:
         found = data.course(question.metric, begin, end)
@@ -133,6 +133,7 @@ def _over_time(choices: Choices, *, brush: bool) -> None:
 
 def _brushed() -> None:
     """A stretch was dragged over: it is A or B, and the next one is the other."""
+    address.chose()
     boxes = st.session_state[_CHART].selection.box
     if not boxes:
         return
@@ -162,8 +163,9 @@ def _by_deployment() -> None:
         "Deployment",
         found,
         format_func=lambda m: f"{m.name}, {m.time:%Y-%m-%d %H:%M:%S} UTC {m.server}".strip(),
+        on_change=address.chose,
     )
-    length = middle.text_input("How long before and after", "1h")
+    length = middle.text_input("How long before and after", "1h", on_change=address.chose)
 
     def take() -> None:
         try:
@@ -188,9 +190,9 @@ def _by_label(choices: Choices) -> None:
         st.code("hitmap attach URL --log requests.jsonl", language=None)
         return
     one, two, three, four = st.columns([2, 2, 2, 2], vertical_alignment="bottom")
-    name = one.selectbox("Label", several)
-    a = two.selectbox("A", values[name], index=0)
-    b = three.selectbox("B", values[name], index=1)
+    name = one.selectbox("Label", several, on_change=address.chose)
+    a = two.selectbox("A", values[name], index=0, on_change=address.chose)
+    b = three.selectbox("B", values[name], index=1, on_change=address.chose)
     four.button(
         "Compare",
         type="primary",
@@ -234,13 +236,11 @@ def _follow(name: str) -> Callable[[], None]:
 
 def _set(**changes: str) -> None:
     """Ask something else from now on. For callbacks."""
+    address.chose()
     st.session_state[_STATE] = replace(st.session_state[_STATE], **changes)
     for name in changes:
         st.session_state.pop(_OF + name, None)
 
 
 def _write_address() -> None:
-    query = st.session_state[_STATE].query()
-    if {name: st.query_params.get_all(name) for name in st.query_params} != query:
-        st.query_params.from_dict(query)
-    st.session_state[_ADDRESS] = query
+    address.write(_ADDRESS, st.session_state[_STATE].query())

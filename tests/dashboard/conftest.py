@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import TimeoutError as Late
 from playwright.sync_api import sync_playwright
 
 from store.client import connect
@@ -83,6 +84,29 @@ def stop(served: Served, number: signal.Signals = signal.SIGINT) -> str:
 def settle(page: Any) -> None:
     """Wait until the page is whole: what stands on it before that is about to be replaced."""
     page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
+
+
+def text_of(page: Any) -> str:
+    """What stands on the page once it is whole."""
+    settle(page)
+    return str(page.get_by_test_id("stMain").inner_text()).replace("\u2060", "")
+
+
+def choose_first_row(page: Any, asked: str) -> None:
+    """Click on the first row of the first table until the address has `asked`: a table is a canvas, which does not
+    tell when it takes clicks."""
+    table = page.get_by_test_id("stDataFrame").first
+    table.locator("canvas").first.wait_for()
+    for left in reversed(range(4)):
+        settle(page)
+        table.click(position={"x": 17, "y": 52})  # the box before the row
+        try:
+            page.wait_for_function("asked => location.search.includes(asked)", arg=asked, timeout=WAIT_MS / 4)
+        except Late:
+            if not left:
+                raise
+        else:
+            return
 
 
 @pytest.fixture

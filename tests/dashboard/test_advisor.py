@@ -49,7 +49,7 @@ from tests.collector.chains.support import recorded
 from tests.collector.support import HASHER
 from tests.conftest import Database
 from tests.dashboard.advised import DAY, fill
-from tests.dashboard.conftest import Served, serving, settle
+from tests.dashboard.conftest import Served, serving, settle, text_of
 from tests.dashboard.looks import WIDTHS, faults, whole
 from tests.dashboard.made import HOSTILE
 
@@ -393,7 +393,7 @@ def test_in_a_browser(
     page.locator(".js-plotly-plot .barlayer .point").first.wait_for(state="attached")
     main = page.get_by_test_id("stMain")
     main.get_by_text("<script>window.hit=1</script>").first.wait_for()
-    assert "**bold**" in main.inner_text()
+    assert "**bold**" in text_of(page)
     assert page.evaluate("window.hit") is None
     assert main.locator("a[href]").count() == 0
     for width in reversed(WIDTHS):

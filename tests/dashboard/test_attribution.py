@@ -28,9 +28,9 @@ from dashboard.views.attribution import CELL, CHARACTER, LEAST, ROOM, fitted
 from tests.analysis.attributions import CAUSED, SHOWS, share, view
 from tests.analysis.sets import compared, requests
 from tests.conftest import Database
-from tests.dashboard.conftest import Served
+from tests.dashboard.conftest import Served, settle, text_of
 from tests.dashboard.made import HOSTILE, START, WIDE
-from tests.dashboard.test_browser import saved, text_of
+from tests.dashboard.test_browser import saved
 
 Open = Callable[..., object]
 PAIR = "a=phase%3Dwarm&b=phase%3Dcold&metric=e2e&quantile=P99"
@@ -43,13 +43,14 @@ def test_figures_are_there_before_their_causes_and_replaced_by_them(site: Served
     page = open_page(f"{site.address}/attribution?a=phase%3Dslow&b=phase%3Dcold", MADE_OF)
     page.get_by_text("Looking for causes").wait_for()
     page.locator(".js-plotly-plot", has_text="B: phase=cold").wait_for()
-    shown = text_of(page)
+    shown = page.get_by_test_id("stMain").inner_text()  # as far as it is, while causes are looked for
     assert "Where it shows: prefill +" in shown
     assert END not in shown
     a = page.get_by_role("textbox", name="A: before")
     a.fill("phase=warm")
     a.press("Enter")
     page.get_by_text(END).wait_for()
+    settle(page)
     assert page.get_by_text(MADE_OF).count() == 1
     assert page.get_by_text("Looking for causes").count() == 0
     assert "240 ± 25 because prompts changed" in text_of(page)

@@ -13,7 +13,7 @@ from playwright.sync_api import TimeoutError as Late
 
 from analysis.misses.report_model import MissReport
 from dashboard import words
-from tests.dashboard.conftest import Served, settle
+from tests.dashboard.conftest import Served, settle, text_of
 from tests.dashboard.made import HOSTILE, build
 from tests.dashboard.test_colours import contrast
 
@@ -25,6 +25,7 @@ WHOLE = "From KV events alone"  # the heading of the last part that every report
 def tiles(page) -> dict[str, str]:  # type: ignore[no-untyped-def]
     """The figures at the top by name."""
     page.get_by_test_id("stMetric").nth(5).wait_for()
+    settle(page)
     found = page.get_by_test_id("stMetric").all()
     return {
         tile.get_by_test_id("stMetricLabel").inner_text(): tile.get_by_test_id("stMetricValue").inner_text()
@@ -73,10 +74,6 @@ def hexed(colour: str, ground: str) -> str:
 
 def query(page) -> dict[str, list[str]]:  # type: ignore[no-untyped-def]
     return parse_qs(urlsplit(page.url).query)
-
-
-def text_of(page) -> str:  # type: ignore[no-untyped-def]
-    return page.get_by_test_id("stMain").inner_text().replace("\u2060", "")
 
 
 def choose(page, box: str, option: str) -> None:  # type: ignore[no-untyped-def]

@@ -18,7 +18,7 @@ from dashboard.export import csv_of_table
 from dashboard.views import heatmap as view
 from tests.analysis.heatmap.worlds import Prompt, clock, put
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, serving, settle
+from tests.dashboard.conftest import Served, serving, text_of
 from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
 
@@ -161,8 +161,7 @@ def test_in_a_browser(served: Served, open_page: Callable[..., object]) -> None:
     assert (asked["rows"], asked["layer"]) == (["time"], ["cost"])
     page.locator(".js-plotly-plot .heatmaplayer image").first.wait_for(state="attached")
     assert page.evaluate("window.hit") is None
-    assert "<script>window.hit=1</script>" in page.get_by_test_id("stMain").inner_text()
-    settle(page)
+    assert "<script>window.hit=1</script>" in text_of(page)
     with page.expect_download() as download:
         page.get_by_role("button", name="JSON", exact=True).click()
     assert json.loads(Path(download.value.path()).read_text(encoding="utf-8"))["by"] == "time"

@@ -20,7 +20,7 @@ from dashboard.export import csv_of_table
 from dashboard.views.hosts_tables import as_rows
 from tests.analysis.observed.world import HOST, PID, START, put_points, put_request
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, serving, settle
+from tests.dashboard.conftest import Served, choose_first_row, serving, settle
 from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
 from tests.dashboard.probed import DAY
@@ -202,11 +202,7 @@ def test_in_a_browser(served: Served, open_page: Callable[..., object]) -> None:
     ground = page.get_by_test_id("stApp").evaluate("e => getComputedStyle(e).backgroundColor")
     assert ground == "rgb(20, 23, 28)"
     page.locator(".js-plotly-plot .scatterlayer path").first.wait_for(state="attached")
-    table = page.get_by_test_id("stDataFrame").first
-    table.locator("canvas").first.wait_for()
-    page.wait_for_timeout(500)
-    table.click(position={"x": 17, "y": 52})  # the box before the first row
-    page.wait_for_function("location.search.includes('process=')")
+    choose_first_row(page, "process=")
     (asked,) = parse_qs(urlsplit(page.url).query)["process"]
     assert asked in (ME, "node-2:7")
     page.get_by_role("button", name="All processes").wait_for()

@@ -27,7 +27,7 @@ from dashboard.export import csv_of_table
 from dashboard.views.request_tables import as_rows
 from tests.analysis.observed.world import MAJOR, START, put_points, put_request, put_span
 from tests.conftest import Database
-from tests.dashboard.conftest import Served, serving, settle
+from tests.dashboard.conftest import Served, choose_first_row, serving, text_of
 from tests.dashboard.drawn import Draw, drawer, said
 from tests.dashboard.made import HOSTILE
 from tests.dashboard.probed import DAY
@@ -275,14 +275,10 @@ RANGES = """() => {
 def test_in_a_browser(served: Served, open_page: Callable[..., object]) -> None:
     """A request by a click, all its lanes zoomed by one, what is saved, and names that would be HTML."""
     page = open_page(f"{served.address}/request?from={DAY['from']}&to={DAY['to']}", "slowest", scheme="dark")
-    table = page.get_by_test_id("stDataFrame").first
-    table.locator("canvas").first.wait_for()
     page.get_by_role("radio", name="page faults").click()
     page.wait_for_function("location.search.includes('order=page')")
-    page.wait_for_timeout(500)
-    table.click(position={"x": 17, "y": 52})  # the box before the first row
+    choose_first_row(page, "request=r1")
     page.get_by_text("Its spans, and what was counted meanwhile").wait_for()
-    page.wait_for_function("location.search.includes('request=r1')")
     page.locator(".js-plotly-plot").first.locator(".barlayer path").first.wait_for(state="attached")
     assert {tuple(range) for range in page.evaluate(RANGES)} == {(0, 400)}
     page.evaluate("Plotly = window.Plotly; document.querySelector('.js-plotly-plot').scrollIntoView()")
@@ -297,8 +293,7 @@ def test_in_a_browser(served: Served, open_page: Callable[..., object]) -> None:
     assert len({tuple(range) for range in page.evaluate(RANGES)}) == 1
     assert page.evaluate("window.hit") is None
     assert page.locator("script", has_text="window.hit").count() == 0
-    assert f"labels: phase={HOSTILE}" in page.get_by_test_id("stMain").inner_text().replace("\u2060", "")
-    settle(page)
+    assert f"labels: phase={HOSTILE}" in text_of(page)
     with page.expect_download() as download:
         page.get_by_role("button", name="JSON", exact=True).click()
     assert json.loads(Path(download.value.path()).read_text(encoding="utf-8"))["request_id"] == "r1"
