@@ -28,6 +28,14 @@ HOST, PID, EXECUTABLE, PORT, SERVER = (
     "server.port",  # where that process, or the parent whose work it does, listens
     "hitmap.server",  # the name that whoever started the probe gave the server
 )
+# Of a process in a container, as it is known in there and to what runs it: spans of a server name it so.
+CONTAINER_HOST, CONTAINER_PID, CONTAINER_ID, POD, CGROUP = (
+    "hitmap.container.host.name",
+    "hitmap.container.process.pid",
+    "container.id",
+    "k8s.pod.uid",
+    "process.linux.cgroup",  # the line of cgroup v2 in /proc/PID/cgroup
+)
 SOURCE = "hitmap.source"
 """Of a point: which rung of a ladder counted: ebpf, perf, getrusage, procfs, nvml, gpm, cupti."""
 SCALED = "hitmap.running_ratio"

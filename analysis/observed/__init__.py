@@ -1,6 +1,7 @@
 """What probes saw beside the spans: of one request, of a server's processes, of a host.
 
 model      what is given
+identity   is it the same process? names of processes in SQL
 processes  which processes do a server's work
 spans      the spans of one request's trace
 points     points of counters in SQL: each moment told once

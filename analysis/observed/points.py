@@ -9,8 +9,13 @@ from cachemodel.observed import PID
 LONGEST_US = 11_000_000
 """Of a point: between two readings of the slowest probe, and some."""
 
-IS_PID = f"match(ResourceAttributes['{PID}'], '^[0-9]{{1,9}}$')"
-"""SQL condition: a sender that is no probe of ours may say anything."""
+
+def is_pid(key: str) -> str:
+    """SQL condition on an attribute of a resource: a sender that is no probe of ours may say anything."""
+    return f"match(ResourceAttributes['{key}'], '^[0-9]{{1,9}}$')"
+
+
+IS_PID = is_pid(PID)
 IS_COUNT = "isFinite(Value) AND Value >= 0 AND StartTimeUnix < TimeUnix"
 
 

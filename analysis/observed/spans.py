@@ -10,9 +10,10 @@ from clickhouse_connect.driver.client import Client
 
 from analysis.misses.columns import at
 from analysis.numbers import digits
+from analysis.observed.identity import NAMES, Name
 from analysis.observed.model import Span
-from analysis.observed.points import IS_PID, after
-from cachemodel.observed import HOST, PID, SPAN_COUNTERS
+from analysis.observed.points import after
+from cachemodel.observed import SPAN_COUNTERS
 
 MOST_SPANS = 1000
 _NAMES = frozenset(counter.name for counter in SPAN_COUNTERS)
@@ -22,11 +23,11 @@ _SKEW_US = 1000.0
 
 @dataclass(frozen=True)
 class Traced:
-    """spans: parents before children, siblings by time. homes: (host, pid) of the spans of the request's own server;
-    of: how many spans the trace has. skews: what the clocks of two services disagree by, in words."""
+    """spans: parents before children, siblings by time. homes: processes as the spans of the request's own server
+    name them; of: how many spans the trace has. skews: what the clocks of two services disagree by, in words."""
 
     spans: Sequence[Span]
-    homes: frozenset[tuple[str, int]] = frozenset()
+    homes: frozenset[Name] = frozenset()
     of: int = 0
     skews: Sequence[str] = ()
 
@@ -51,8 +52,7 @@ def spans(client: Client, span_id: int, begin: int, end: int) -> Traced:
         SELECT *, count() OVER () FROM
         (
             SELECT SpanId, ParentSpanId, SpanName, ServiceName, StatusCode, SpanAttributes,
-                   ResourceAttributes['{HOST}'], if({IS_PID}, toInt64OrZero(ResourceAttributes['{PID}']), 0),
-                   {after("Timestamp")} AS start, Duration / 1000 AS took,
+                   {NAMES}, {after("Timestamp")} AS start, Duration / 1000 AS took,
                    greatest(0, start - length, -start - took) AS away
             FROM otel_traces
             WHERE TraceId = trace AND trace != '' AND Timestamp >= toDateTime64(bounds.1, 9)
@@ -69,7 +69,7 @@ def spans(client: Client, span_id: int, begin: int, end: int) -> Traced:
     ordered = list(_ordered(made, request))
     own = {span.span_id for span in ordered if span.own}
     service = next((row[3] for row in rows if row[0] == request), "")
-    homes = {(str(row[6]), int(row[7])) for row in rows if row[7] and row[0] in own and row[3] == service}
+    homes = {name for row in rows if row[0] in own and row[3] == service for name in row[6]}
     return Traced(ordered, frozenset(homes), int(rows[0][-1]) if rows else 0, list(_skews(ordered)))
 
 
@@ -96,7 +96,7 @@ def shown(spans: Sequence[Span], most: int) -> list[Span]:
 
 
 def _span(row: Sequence[object]) -> Span:
-    span_id, parent, name, service, status, attributes, _, _, start, duration, *_ = row
+    span_id, parent, name, service, status, attributes, _, start, duration, *_ = row
     told: Mapping[str, str] = attributes if isinstance(attributes, Mapping) else {}
     counts = {
         key: count for key, value in told.items() if key in _NAMES and (count := _count(value)) is not None

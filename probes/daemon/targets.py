@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cachemodel.errors import UserError
 from cachemodel.observed import EXECUTABLE, HOST, PID, PORT, SERVER, SERVICE
 from probes.daemon.otlp import Attributes, Resources
+from probes.kernel.container import known_as
 from probes.kernel.processes import (
     Process,
     descendants,
@@ -111,6 +112,7 @@ class Targets:
             PID: str(found.pid),
             EXECUTABLE: executable(found.pid) or found.name,
             **({PORT: port} if port else {}),
+            **known_as(found.pid, self._host[HOST]),
         }
 
 

@@ -93,6 +93,13 @@ def status(text: bytes) -> Status:
     )
 
 
+def inner_pid(text: str) -> int | None:
+    """The pid that a process has in the innermost namespace it is in, of /proc/PID/status; None where the kernel does
+    not tell."""
+    found = re.search(r"^NSpid:(?:\s+\d+)*\s+(\d+)$", text, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 def switches(text: bytes) -> tuple[int, int] | None:
     """Voluntary and involuntary context switches, the last two lines of a status; quicker than the whole."""
     found = text.rfind(b"\nvoluntary_ctxt_switches:")

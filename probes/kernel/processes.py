@@ -16,7 +16,8 @@ from cachemodel.errors import UserError
 from probes.kernel import parse
 
 PROC = Path("/proc")
-_GONE = (FileNotFoundError, ProcessLookupError, PermissionError)  # exited, or hidden by /proc's hidepid
+GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
+"""It exited, or /proc hides it."""
 _FIRST_PID_NAMESPACE = f"pid:[{0xEFFFFFFC}]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
 
 
@@ -34,7 +35,7 @@ def process(pid: int, proc: Path = PROC) -> Process | None:
     """None where it exited. A zombie still is one."""
     try:
         found = parse.stat((proc / str(pid) / "stat").read_bytes())
-    except (*_GONE, ValueError):  # ValueError: it ended while we read
+    except (*GONE, ValueError):  # ValueError: it ended while we read
         return None
     return Process(found.pid, found.started, found.parent, found.name)
 
@@ -49,7 +50,7 @@ def same(known: Process, proc: Path = PROC) -> bool:
     ended."""
     try:
         now = parse.stat((proc / str(known.pid) / "stat").read_bytes())
-    except (*_GONE, ValueError):
+    except (*GONE, ValueError):
         return False
     return now.started == known.started and (now.state not in "ZX" or now.threads > 1)
 
@@ -140,17 +141,8 @@ def threads(pid: int, proc: Path = PROC) -> list[int]:
     try:
         with os.scandir(proc / str(pid) / "task") as entries:  # ten thousand may be there: no Path for each
             return sorted(int(entry.name) for entry in entries)
-    except _GONE:
+    except GONE:
         return []
-
-
-def cgroup(pid: int, proc: Path = PROC) -> str | None:
-    """Path of its cgroup (v2), by which containers and systemd units are told apart; None where it has none."""
-    try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    return next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
 
 
 def in_host_pid_namespace(proc: Path = PROC) -> bool:
@@ -178,12 +170,12 @@ def _socket_inodes(pid: int, proc: Path) -> set[int]:
     inodes: set[int] = set()
     try:
         descriptors = list((proc / str(pid) / "fd").iterdir())
-    except _GONE:
+    except GONE:
         return inodes
     for descriptor in descriptors:
         try:
             inode = parse.socket_inode(str(descriptor.readlink()))
-        except _GONE:
+        except GONE:
             continue
         if inode is not None:
             inodes.add(inode)

@@ -265,6 +265,32 @@ def test_whose_work_a_process_does(db: Database) -> None:
     }  # fmt: skip
 
 
+def test_whose_work_a_process_in_a_container_does(db: Database) -> None:
+    """By the pid it has in there, its container or, where spans tell no more, its pod."""
+    for pid, (inner, container, pod) in enumerate(
+        [("1", "c0", "p0"), ("1", "c1", "p1"), ("1", "c2", "p2"), ("1", "c3", "p2"), ("1", "c4", "p4")], 1
+    ):
+        put_points(
+            db.client,
+            [(0, 1000, 1)],
+            "process.cpu.time",
+            {},
+            pid=pid,
+            **{"hitmap.container.host.name": f"in-{container}", "hitmap.container.process.pid": inner},
+            **{"container.id": container, "k8s.pod.uid": pod},
+        )
+    for service, resource in (
+        ("by-pid", {"host.name": "in-c0", "process.pid": "1"}),
+        ("by-container", {"container.id": "c1"}),
+        ("by-pod", {"k8s.pod.uid": "p2"}),
+        ("its-sidecar", {"container.id": "c3"}),
+    ):
+        put_span(db.client, service, "", "chat", 0, 10, service=service, resource=resource)
+    assert {one.pid: one.server for one in seen(db).processes} == {
+        1: "by-pid", 2: "by-container", 3: "by-pod", 4: "its-sidecar", 5: ""
+    }  # fmt: skip
+
+
 def test_a_server_by_another_name_of_its_service(db: Database) -> None:
     db.client.insert(
         "server_aliases", [["service.name", "vllm", "s"]], column_names=["kind", "alias", "server"]

@@ -210,6 +210,52 @@ def test_a_server_below_another_is_not_the_process_of_the_one_above(db: Database
     assert [p.pid for p in trace(db.client, "g1").processes] == [77]
 
 
+def in_container(host: str, pid: int, name: str, pod: str = "") -> dict[str, str]:
+    """What a probe on the node tells of a process in there."""
+    inside = {"hitmap.container.host.name": host, "hitmap.container.process.pid": str(pid)}
+    return {**inside, "container.id": name, **({"k8s.pod.uid": pod} if pod else {})}
+
+
+def node(db: Database) -> None:
+    """Two pods of one node, each with a server of pid 1 and what it started at port 8000, one with a sidecar."""
+    watched(db.client, pid=101, **in_container("vllm-0", 1, "c0", "p0"), **{"server.port": "8000"})
+    watched(db.client, pid=102, **in_container("vllm-0", 2, "c0", "p0"), **{"server.port": "8000"})
+    watched(db.client, pid=103, **in_container("vllm-0", 1, "sidecar", "p0"), **{"server.port": "15000"})
+    watched(db.client, pid=201, **in_container("vllm-1", 1, "c1", "p1"), **{"server.port": "8000"})
+    watched(db.client, pid=202, **in_container("vllm-1", 2, "c1", "p1"), **{"server.port": "8000"})
+
+
+@pytest.mark.parametrize(
+    ("resource", "pids"),
+    [
+        ({"host.name": "vllm-0", "process.pid": "2", "container.id": "c0"}, [(101, "spans"), (102, "spans")]),
+        ({"host.name": "vllm-1", "process.pid": "1"}, [(201, "spans"), (202, "port")]),
+        ({"host.name": "vllm-1", "process.pid": "201"}, []),
+        ({"container.id": "c1"}, [(201, "spans"), (202, "spans")]),
+        ({"container.id": "c0", "k8s.pod.uid": "p0"}, [(101, "spans"), (102, "spans")]),
+        ({"k8s.pod.uid": "p0"}, [(101, "spans"), (102, "spans"), (103, "spans")]),
+        ({"k8s.pod.uid": "p2"}, []),
+        ({"container.id": "", "k8s.pod.uid": ""}, []),
+    ],
+)
+def test_spans_from_a_container_name_processes_as_it_knows_them(
+    db: Database, resource: dict[str, str], pids: list[tuple[int, str]]
+) -> None:
+    node(db)
+    put_request(db.client, "r1", 100, 300, span_id=0xB)
+    put_span(db.client, f"{0xB:016x}", "", "llm_request", 100, 300, resource=resource)
+    assert [(p.pid, p.by) for p in trace(db.client, "r1").processes] == pids
+    put_request(db.client, "r2", 100, 300)  # no span of its own: those of its server are looked for
+    assert [(p.pid, p.by) for p in trace(db.client, "r2").processes] == pids
+
+
+def test_two_containers_at_the_port_of_a_server_name_nobody(db: Database) -> None:
+    node(db)
+    attached(db)
+    put_request(db.client, "r1", 100, 300)
+    assert trace(db.client, "r1").processes == []
+
+
 def test_a_sender_that_is_no_probe_of_ours_may_say_anything(db: Database) -> None:
     planted(db)
     for pid in ("", "abc", "-1", "99999999999999999999"):

@@ -88,3 +88,9 @@ def test_links_of_descriptors() -> None:
     assert parse.socket_inode("socket:[123]") == 123
     assert parse.socket_inode("/tmp/socket:[1]") is None
     assert parse.socket_inode("pipe:[123]") is None
+
+
+def test_the_pid_in_a_container() -> None:
+    assert parse.inner_pid("Pid:\t4\nNSpid:\t25014\t33\t4\nNSpgid:\t9\t9\t1\n") == 4
+    assert parse.inner_pid("NSpid:\t25014\n") == 25014
+    assert parse.inner_pid("Name:\tNSpid: 5\n") is None
