@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -87,6 +88,7 @@ def migrate(store: str | None, as_json: bool) -> None:
         click.echo(f"schema {known()[-1].number:04} is up to date")
 
 
+_OWN_FORMAT = re.compile(r"\bFORMAT\s+\w+\s*;?\s*$", re.IGNORECASE)
 STATUS = """
 SELECT t.name AS table, sum(p.rows) AS rows, sum(p.bytes_on_disk) AS bytes,
        if(rows = 0, NULL, round(bytes / rows, 1)) AS bytes_per_row, countIf(p.name != '') AS parts,
@@ -151,10 +153,11 @@ def sql(query: str, store: str | None, output_format: str | None, as_json: bool,
     \b
       hitmap store sql 'SELECT server, count() FROM requests GROUP BY server'
       hitmap store sql 'SELECT * FROM requests LIMIT 1' --format Vertical
+      hitmap store sql 'SELECT * FROM requests LIMIT 1 FORMAT Vertical'
     """
     output_format = "JSON" if as_json else output_format
     with open_client(store) if write else open_reader(store) as client:
-        if output_format:
+        if output_format or _OWN_FORMAT.search(query):
             click.echo(client.raw_query(query, fmt=output_format), nl=False)
             return
         found = client.query(query)

@@ -78,6 +78,11 @@ def test_errors_are_one_clear_line(arguments: list[str], code: int, words: str) 
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("clause", ["FORMAT TSV", "format tsv ;\n"])
+def test_sql_with_a_format_of_its_own(clause: str) -> None:
+    assert hitmap("store", "sql", f"SELECT 'a', 1 {clause}").stdout == "a\t1\n"
+
+
 def test_sql_shows_rows_that_fit_as_a_table_and_others_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     narrow = hitmap("store", "sql", "SELECT 1 AS a, NULL AS b")
