@@ -7,12 +7,13 @@ HITMAP_PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 pytho
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check bench format lock clean
+.PHONY: demo test check laws bench format lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    install and see which layer a lost prefix cache shows up in (a live LLM server, under three minutes)"
 	@echo "make test    install what the checks need and run all of them"
+	@echo "make laws    property tests on examples drawn anew"
 	@echo "make bench   ingest, crash, load, engine, attribution and replay figures of this machine (about fifty minutes)"
 	@echo "make check   style, types and dependency arrows only"
 	@echo "make format  rewrite the code in the project's style"
@@ -54,6 +55,9 @@ JOBS ?= 3
 # See hitmap/__init__.py, which not all tests load: those of attribution took 30 s of CPU for 17.
 export OPENBLAS_NUM_THREADS ?= 1
 
+# The gate's verdict is about the change: laws are held against the same examples each time. `make laws` draws others.
+export HYPOTHESIS_PROFILE ?= gate
+
 # The store's door is tried with the real curl, the dashboard with a real browser, probes on the real kernel; without them
 # those tests are skipped.
 test: check
@@ -63,6 +67,10 @@ test: check
 	@sh deploy/ebpf.sh || true
 	$(BIN)/pytest -m 'not alone' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 	$(BIN)/pytest -m alone $$(grep -rl --include='test_*.py' 'mark[.]alone' tests)
+
+laws: export HYPOTHESIS_PROFILE = hitmap
+laws: $(VENV)/.dev
+	$(BIN)/pytest -m 'hypothesis and not alone' -n $(JOBS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.ingest

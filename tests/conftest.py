@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from tests.databases import Database, Databases
 
 # A deadline would be a timing assertion: a loaded machine fails it.
 settings.register_profile("hitmap", deadline=None)
-settings.load_profile("hitmap")
+settings.register_profile("gate", deadline=None, derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "hitmap"))
 
 DATA = Path(__file__).parent / "data"
 

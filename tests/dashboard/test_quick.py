@@ -71,8 +71,8 @@ def test_a_choice_comes_with_the_address_from_before_the_last_one(
     page.wait_for_url(lambda url: "request=r1" in url and "unit=tokens" in url)
     settle(page)
     assert (box.input_value(), checked(page)) == ("r1", "tokens")
-    page.go_back()
-    page.go_back()
+    while {"request", "unit"} & query(page).keys():  # one step or two: both may have come in one run
+        page.go_back()
     page.get_by_text("Tick a row or type an id").wait_for()
     settle(page)
     assert (box.input_value(), checked(page)) == ("", "share")

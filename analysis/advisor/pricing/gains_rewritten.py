@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.advisor.rewriting.blocks import holds_marks
 from analysis.advisor.rewriting.rules import Rule, apply
 
 Body = Mapping[str, Any]
@@ -121,11 +122,14 @@ class _Request:
 
 def _looked_at(role: str, body: Body) -> Iterator[str | int]:
     """What rules of a role decide by whether there is anything to do, by its place in memory: all of a request but
-    numbers, names, and what others say."""
+    numbers, names, and what others say. Of others it counts whether there are any, and any that could hold the marks
+    of what is taken out."""
     for name, value in body.items():
         if isinstance(value, list):
             yield name
+            others = [one for one in value if _is_of_others(role, one)]
             yield from (id(one) for one in value if not _is_of_others(role, one))
+            yield len(others[:1]) + any(map(holds_marks, others))
         elif isinstance(value, dict) or name in _TEXTS:
             yield name
             yield id(value)

@@ -94,7 +94,7 @@ def without_lost(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
     """Blocks or messages without those that are GONE now. The mark of such a one goes to the one before it, to the next
     where there is none; empty where nothing is left to hold it."""
     told = list(after)
-    holders = [at for at, one in enumerate(after) if _holds_marks(one)]
+    holders = [at for at, one in enumerate(after) if holds_marks(one)]
     for at, marks in enumerate(map(_marks, before)):
         if after[at] is not GONE or not marks:
             continue
@@ -105,7 +105,7 @@ def without_lost(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
     return [one for one in told if one is not GONE]
 
 
-def _holds_marks(one: Any) -> bool:
+def holds_marks(one: Any) -> bool:
     return isinstance(one, dict) and not is_mark(one) and one.get("type") not in _THOUGHTS
 
 

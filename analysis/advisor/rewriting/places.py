@@ -68,17 +68,18 @@ def _put(told: dict[str, Any], name: str, value: Any) -> None:
 def _prompt(change: Callable[[Any], Any], own: Any) -> Any:
     """A system prompt: a text, blocks, messages of the Responses API, or Gemini's with `parts`."""
     if isinstance(own, list) and _are_messages(own):
-        return _changed("system", change, own) or GONE
+        return _changed("system", change, own)
     if isinstance(own, dict):
         return _changed_message(change, own) if "parts" in own else own
     return change(own)
 
 
 def _changed(role: str, change: Callable[[Any], Any], messages: Sequence[Any]) -> list[Any]:
+    """Empty where nothing is left, or nothing that could hold the marks of what is gone."""
     told = [
         _changed_message(change, message) if role_of(message) == role else message for message in messages
     ]
-    return (without_lost(messages, told) or list(messages)) if GONE in told else told
+    return without_lost(messages, told) if GONE in told else told
 
 
 def _changed_message(change: Callable[[Any], Any], message: Any) -> Any:

@@ -188,7 +188,7 @@ def _cut_descriptions(rule: Rule, body: Body) -> tuple[Body, list[str]]:
 
 def _cut(role: str, without: Callable[[str, list[str]], str], body: Body) -> tuple[Body, list[str]]:
     """The body without what `without` takes out of texts of a role, and that. Messages of the system that say nothing
-    then are taken out; of others they stay as they are, as does all that the system says."""
+    then are taken out; of others they stay as they are, as does all that the system says, or the request."""
     taken: list[str] = []
     whole: list[Any] = []
 
@@ -205,7 +205,8 @@ def _cut(role: str, without: Callable[[str, list[str]], str], body: Body) -> tup
         return GONE
 
     told = each_content(role, change, body)
-    if whole and not any(text.strip() for text in texts_of(role, told)):
+    emptied = any(body.get(name) and told.get(name) == [] for name in (*PROMPTS, talk_of(body)))
+    if emptied or (whole and not any(text.strip() for text in texts_of(role, told))):
         return body, []
     return told, taken
 

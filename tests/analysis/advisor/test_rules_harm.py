@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -167,3 +168,31 @@ def test_a_clock_of_the_user_stays_in_its_message() -> None:
 def test_rules_of_clocks_go_behind_everything() -> None:
     (slot,) = learn(log([planted.at_top(planted.clock("Now: %H:%M:%S"))]))
     assert not any(rule.within for rule in rules_of(slot))
+
+
+CLOCK = {"role": "system", "content": "Now: 3"}
+MARKED = {"type": "text", "text": "Now: 3", "cache_control": {"type": "ephemeral"}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [CLOCK]},
+        {"messages": [CLOCK, {"role": "system", "content": "Now: 4"}]},
+        {"system": "be kind", "messages": [CLOCK]},
+        {"system": "Now: 1\nbe kind", "messages": [CLOCK]},
+        {"messages": [{"role": "system", "content": [MARKED]}]},
+        {"instructions": [CLOCK], "input": "x"},
+        {"instructions": "be kind", "input": [CLOCK]},
+    ],
+)
+@pytest.mark.parametrize("within", [False, True])
+def test_nothing_is_said_twice_where_nothing_would_be_left(body: dict[str, Any], within: bool) -> None:
+    """What must not go stays, and is not told once more behind it."""
+    words = json.dumps(body).count("Now:")
+    for action in (Action.MOVE, Action.MOVE_MESSAGE, Action.DROP):
+        after = apply([Rule(action, "system", r"^Now: \d+$", within=within)], body)
+        assert json.dumps(after).count("Now:") == words, action
+        assert after.get("messages") != []
+        assert after.get("input") != []
+        assert after.get("instructions") != []
